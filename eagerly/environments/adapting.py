@@ -71,9 +71,9 @@ def warn_if_unseeded(env: gymnasium.Env[Any, Any], name: str) -> None:
     """
     if not takes_seed(env):
         _log.warning(
-            f"environment {name!r}: reset takes no seed. It is called without one; only what it "
-            "draws from self.np_random follows the seed of the run. Better: "
-            "def reset(self, *, seed=None, options=None), beginning with super().reset(seed=seed)"
+            f"environment {name!r}: reset takes no seed and is called without one; only random "
+            "numbers from self.np_random depend on the run's seed. Define "
+            "reset(self, *, seed=None, options=None) and call super().reset(seed=seed) first"
         )
 
 

@@ -37,8 +37,8 @@ _COLOURED = re.compile("^\x1b\\[[0-9;]*m(?:WARN: )?(.*)\x1b\\[0m$", re.DOTALL)
 _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]], str] = {
     NormalizeReward: "evaluations and curves show scaled rewards",
     NormalizeObservation: (
-        "evaluations and a loaded policy see observations scaled otherwise than in training "
-        "(--normalize-observations keeps them with the policy)"
+        "observations are scaled differently in evaluations and in a loaded policy than in "
+        "training (use --normalize-observations, which saves the statistics with the policy)"
     ),
 }
 _LONGEST = 10  # steps compared per episode
@@ -131,9 +131,9 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         if isinstance(value, np.ndarray):
             came = f"{value.dtype} of shape {value.shape}"
             if value.size and value.dtype.kind in "biuf":
-                came += f", from {value.min()} to {value.max()}"
+                came += f", values from {value.min()} to {value.max()}"
         at = f"entry {path!r}: " if path else ""
-        return f" ({at}{text_of(space)} is declared; {came} came)"
+        return f" ({at}expected {text_of(space)}; got {came})"
 
 
 def check_environment(
@@ -180,8 +180,8 @@ def check_environment(
             if "not within the observation space" in why:
                 why += checked.shown()
             raise RunError(
-                f"environment {name!r} fails Gymnasium's checker: {why}. Mend it, or leave the "
-                "check out with --no-check-env."
+                f"environment {name!r} fails Gymnasium's checker: {why}. Fix it, or skip the "
+                "check with --no-check-env."
             ) from error
     messages = [_COLOURED.sub(r"\1", str(warning.message)) for warning in caught]
     for message in dict.fromkeys(messages):
@@ -190,13 +190,13 @@ def check_environment(
     near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
     if masks and checked.actions.choices and near and "action_mask" not in checked.keys:
         _log.warning(
-            f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
-            "taken as valid"
+            f"environment {name!r}: info contains {near[0]!r} but no 'action_mask': every choice "
+            "is treated as valid"
         )
     if takes_seed(env) and not checked.seeds_generator:
         _log.warning(
-            f"environment {name!r}: reset does not call super().reset(seed=seed): what it draws "
-            "from self.np_random does not follow the seed"
+            f"environment {name!r}: reset does not call super().reset(seed=seed): random "
+            "numbers from self.np_random do not depend on the seed"
         )
     if repeats is None:
         repeats = _repeats_itself(plays, laid_out)
@@ -205,13 +205,13 @@ def check_environment(
         if any(isinstance(each, kind) and each.update_running_mean for each in around):
             carries = True
             _log.warning(
-                f"environment {name!r}: each of its copies has a {kind.__name__} of its own, whose "
-                f"statistics are not saved: {meaning}, and a continued run begins them anew"
+                f"environment {name!r}: each copy has its own {kind.__name__}, whose statistics "
+                f"are not saved: {meaning}, and a resumed run starts with new ones"
             )
     if not (repeats or carries):
         _log.warning(
-            f"environment {name!r} does not repeat itself from its seed: runs may differ from "
-            "one another, and a continued run begins a fresh episode where it cannot bring one back"
+            f"environment {name!r} is not reproducible from its seed: runs may differ, and a "
+            "resumed run starts a fresh episode if it cannot restore the previous one"
         )
     return repeats and not carries
 

@@ -59,8 +59,7 @@ _open: WeakValueDictionary[int, _Open] = WeakValueDictionary()
 def _check_new(env: gymnasium.Env[Any, Any]) -> None:
     if id(env.unwrapped) in _open:
         raise RunError(
-            "the factory returned the environment that it returned before: make a new one in every "
-            "call"
+            "the factory reuses an environment that is still open: create a new one in every call"
         )
 
 
@@ -118,9 +117,9 @@ class EnvironmentMaker:
         except BaseException as error:  # a constructor may raise anything
             given = f" with {kwargs}" if kwargs else ""
             why = f"{type(error).__name__}: {error}"
-            raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error
+            raise RunError(f"environment {self.name!r} cannot be created{given}: {why}") from error
         if not isinstance(env, gymnasium.Env):
-            raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
+            raise RunError(f"{self.name} must return a gymnasium.Env; got {type(env)}")
         try:
             return _Open(adapted(env))
         except RunError as error:
@@ -166,9 +165,9 @@ def environment_maker(
     if env.startswith(FACTORY):
         # Run directories store a factory's name, but factories are never imported by name.
         raise RunError(
-            f"the environment is the Python {env}: give it again from your program, to resume as "
-            "eagerly.resume(path, env=the_factory), to evaluate as eagerly.evaluate(policy, "
-            "the_factory), to export as eagerly.export_policy(path, ..., env=the_factory)"
+            f"the environment comes from the Python {env}: pass it again from your program, with "
+            "eagerly.resume(path, env=the_factory), eagerly.evaluate(policy, the_factory) or "
+            "eagerly.export_policy(path, ..., env=the_factory)"
         )
     package, _, name = env.rpartition(":")
     local = _import(package, env, run_dir) if package else ""
@@ -179,8 +178,8 @@ def environment_maker(
         near = [before + n for n in difflib.get_close_matches(name, gymnasium.registry, n=3)]
         hint = f"Did you mean {' or '.join(near)}? " if near else ""
         if not package:
-            hint += "One that a package registers is named package:id."
-        raise RunError(f"there is no environment {env!r}. {hint}".rstrip())
+            hint += "Use package:id if a package registers it."
+        raise RunError(f"unknown environment {env!r}. {hint}".rstrip())
     return EnvironmentMaker(env, spec, kwargs, local)
 
 
@@ -198,7 +197,7 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
     except (ImportError, ValueError) as error:
         raise RunError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "
-            f"{error}. Install it, or run from the directory that holds it."
+            f"{error}. Install it, or run from the directory that contains it."
         ) from error
 
 
@@ -216,9 +215,9 @@ def factory_name(factory: Callable[..., Any]) -> str:
     while isinstance(factory, functools.partial):
         if factory.args or factory.keywords:
             raise RunError(
-                "arguments inside a factory would not be kept and compared: give those of an "
-                "environment as env_kwargs, and write a function around those of a model; got "
-                f"{factory}"
+                "a factory must not be a functools.partial with arguments, which would not be "
+                "saved and compared: pass environment arguments as env_kwargs, and bind model "
+                f"arguments in a function; got {factory}"
             )
         factory = factory.func
     named: Any = factory if hasattr(factory, "__qualname__") else type(factory)

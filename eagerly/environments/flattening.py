@@ -55,8 +55,8 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             gives = "action_mask" in info
             if gives != self._gives_masks:
                 raise SpaceError(
-                    f"info holds {'an' if gives else 'no'} action_mask, but that of reset "
-                    f"{'none' if gives else 'one'}: give it always, None where everything is valid"
+                    f"info contains {'an' if gives else 'no'} action_mask, but the info of reset "
+                    f"contained {'none' if gives else 'one'}: always include it; None allows all"
                 )
         row = self._row(observation, None if terminated else info.get("action_mask"))
         return row, reward, terminated, truncated, info

@@ -63,7 +63,7 @@ class Goals:
                     plain(step.info.get(key))
             except TypeError as error:
                 raise RunError(
-                    f"environment {name!r}: its compute_reward or compute_terminated reads "
+                    f"environment {name!r}: compute_reward or compute_terminated reads "
                     f"info[{key!r}], which must be {error}"
                 ) from error
 
@@ -102,12 +102,15 @@ class Goals:
         except INTERRUPTIONS:
             raise
         except BaseException as error:  # a user's environment may raise anything
-            why = f"{_METHODS[index]} failed, {type(error).__name__}: {error}"
+            why = f"{_METHODS[index]} failed: {type(error).__name__}: {error}"
             raise RunError(f"environment {self._name!r}: {why}") from error
         if found.shape != (len(infos),) or not np.isfinite(found).all():
             fits = found.shape == (len(infos),)
             shown = found[~np.isfinite(found)][0] if fits else f"shape {found.shape}"
-            raise RunError(f"environment {self._name!r}: {_METHODS[index]} returned {shown}")
+            raise RunError(
+                f"environment {self._name!r}: {_METHODS[index]} must return a finite number for "
+                f"each pair of goals; got {shown}"
+            )
         return found
 
     def _check_repeats(self, steps: Sequence[_Step]) -> None:
@@ -119,9 +122,9 @@ class Goals:
             for one, other in zip(before, now, strict=True):
                 if not _equal(one, other):
                     raise RunError(
-                        f"environment {self._name!r}: {name} returned {one:g} for a step, and "
-                        f"{other:g} after a reset: hindsight needs it to depend on achieved_goal, "
-                        "desired_goal and info alone"
+                        f"environment {self._name!r}: {name} returned {one:g} for a step but "
+                        f"{other:g} after a reset: hindsight replay requires it to depend only on "
+                        "achieved_goal, desired_goal and info"
                     )
 
     def _takes_batches(self, index: int, steps: Sequence[_Step], read: set[str]) -> bool:
@@ -173,10 +176,10 @@ class Goals:
                 for index, came in enumerate((float(reward), float(terminated))):
                     if not _equal(found[index], came):
                         raise RunError(
-                            f"{where}: its {_OF_STEP[index]} was {came:g}, but {_METHODS[index]}"
+                            f"{where}: the {_OF_STEP[index]} was {came:g}, but {_METHODS[index]}"
                             f"(achieved_goal, desired_goal, info) returned {found[index]:g}: "
-                            f"hindsight needs {_OF_STEP[index]}s that depend on these alone, and "
-                            "that no wrapper changes"
+                            f"hindsight replay requires {_OF_STEP[index]}s that depend only on "
+                            "these arguments and that no wrapper changes"
                         )
                 yield _Step(achieved, desired, kept, found)
                 if terminated or truncated:
@@ -280,9 +283,9 @@ def _check_goals(where: str, inner: _Inner | None, **goals: np.ndarray) -> None:
     for key, goal in goals.items():
         if key in inner.observation and not _equal(inner.observation[key], goal):
             raise RunError(
-                f"{where}: a wrapper changes {key} to {goal.tolist()}, and compute_reward would "
-                "take it for a goal of the environment inside: give the wrapper methods of its "
-                f"own, {' and '.join(_METHODS)}, or leave goals as they are"
+                f"{where}: a wrapper changes {key} to {goal.tolist()}, but compute_reward expects "
+                f"goals of the wrapped environment: define {' and '.join(_METHODS)} in the "
+                "wrapper, or do not change goals there"
             )
 
 
@@ -308,14 +311,14 @@ def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
 def _goal_entries(entries: Mapping[str, Entry], name: str) -> tuple[Entry, Entry]:
     if missing := [key for key in GOAL_ENTRIES if key not in entries]:
         raise RunError(
-            f"environment {name!r}: hindsight needs observations that are dictionaries with the "
-            f"entries {', '.join(GOAL_ENTRIES)}; got {list(entries)}, without {', '.join(missing)}"
+            f"environment {name!r}: hindsight replay requires dictionary observations with the "
+            f"entries {', '.join(GOAL_ENTRIES)}; got {list(entries)}, missing {', '.join(missing)}"
         )
     achieved, desired = entries["achieved_goal"], entries["desired_goal"]
     if achieved.kind != VECTOR or (achieved.shape, achieved.kind) != (desired.shape, desired.kind):
         raise RunError(
-            f"environment {name!r}: hindsight needs goals that are arrays of one shape; "
-            f"achieved_goal is a {achieved.kind} of shape {achieved.shape}, desired_goal a "
+            f"environment {name!r}: hindsight replay requires array goals of the same shape; "
+            f"got achieved_goal: {achieved.kind} of shape {achieved.shape}, desired_goal: "
             f"{desired.kind} of shape {desired.shape}"
         )
     return achieved, desired
@@ -326,7 +329,7 @@ def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..
         found: Callable[..., Any] = env.get_wrapper_attr(method)
     except AttributeError as error:
         raise RunError(
-            f"environment {name!r}: hindsight needs a method {method}(achieved_goal, desired_goal, "
-            "info), as that of gymnasium_robotics.GoalEnv; it has none"
+            f"environment {name!r}: hindsight replay requires a method {method}(achieved_goal, "
+            "desired_goal, info), as in gymnasium_robotics.GoalEnv; it has none"
         ) from error
     return found

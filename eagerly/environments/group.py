@@ -177,8 +177,8 @@ class EnvironmentGroup:
         for spaces in others:
             if spaces != first:
                 raise RunError(
-                    f"{len(self.envs)} environments do not fit together: one has the spaces "
-                    f"{first}, another {spaces}"
+                    f"{len(self.envs)} environments must have the same spaces; one has {first}, "
+                    f"another {spaces}"
                 )
         self.observation_space, self.action_space = first
         self._episodes = [0] * len(self.envs)
@@ -262,7 +262,7 @@ class EnvironmentGroup:
             current = self.observations = observations[step + 1]
             for place, (env, action) in enumerate(zip(self.envs, made, strict=True)):
                 if self.is_closing:
-                    raise RunError("a rollout was broken off: its environments are being closed")
+                    raise RunError("rollout aborted: its environments are being closed")
                 found, reward, terminates, truncates, info = env.step(action)
                 current[place] = found
                 rewards[step, place] = reward
@@ -296,8 +296,8 @@ class EnvironmentGroup:
         observation = np.array(self.envs[place].reset(seed=seed)[0], np.float32)
         if not np.isfinite(observation).all():
             raise FloatingPointError(
-                f"observation must be finite in float32; a reset of environment {number} gave "
-                f"{observation.tolist()}"
+                f"observation must be finite in float32; the reset of environment {number} "
+                f"returned {observation.tolist()}"
             )
         return observation
 
@@ -306,8 +306,8 @@ class EnvironmentGroup:
             return {key: plain(info[key]) for key in self._info_keys if key in info}
         except TypeError as error:
             raise RunError(
-                f"environment {self._numbers[place]}: what its compute_reward or "
-                f"compute_terminated reads of info must be {error}"
+                f"environment {self._numbers[place]}: each info entry that compute_reward or "
+                f"compute_terminated reads must be {error}"
             ) from error
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         spaces = self.env.observation_space, self.env.action_space
         if spaces != self._spaces:
             was, became = (tuple(map(text_of, each)) for each in (self._spaces, spaces))
-            raise SpaceError(f"its spaces must stay {was}; they became {became}")
+            raise SpaceError(f"spaces must stay {was}; got {became}")
 
     def _check_step(self, result: Any) -> None:
         if not (isinstance(result, tuple) and len(result) == 5):
@@ -169,7 +169,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         if array.shape != self._shape:
             raise SpaceError(f"observation must have shape {self._shape}; got {array.shape}")
         if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise SpaceError(f"observation must be of dtype {self._dtype}; got {array.dtype}")
+            raise SpaceError(f"observation must have dtype {self._dtype}; got {array.dtype}")
 
     def _wrong(self, what: str) -> RunError:
         return RunError(f"{self._name}, step {self._steps} of its episode: {what}")

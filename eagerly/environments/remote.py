@@ -68,8 +68,8 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = seen.observation_space, seen.action_space
         self.metadata = seen.metadata
         close_with_warning(seen, "the environment")
-        content = sendable(partial(_RemoteTraceback, factory), "or do without videos")
-        self._worker = WorkerProcess(content, "the process of the environment", Silence(timeout))
+        content = sendable(partial(_RemoteTraceback, factory), "or disable videos")
+        self._worker = WorkerProcess(content, "the environment process", Silence(timeout))
         try:
             self._ask("call", "has_wrapper_attr", "step", timeout=timeout and STARTING + timeout)
         except RunError:
@@ -97,7 +97,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             raise RunError(str(error)) from error
         except TimeoutError as error:
             raise RunError(
-                f"the environment has not come back for {timeout:g} seconds "
+                f"the environment timed out after {timeout:g} seconds "
                 "(--environment-timeout-seconds)"
             ) from error
 

@@ -1,4 +1,4 @@
-"""Heartbeats of other processes. A frozen process sends none, whatever the cause."""
+"""Heartbeats of other processes. A frozen process sends none, regardless of the cause."""
 
 from __future__ import annotations
 

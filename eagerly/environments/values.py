@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
         TypeError: If the entry is not a number in float range, text, a boolean, None or an array of
             numbers.
     """
-    expected = "a number in the range of a float, text, boolean, None or array of numbers; got"
+    expected = "a number in float range, text, a boolean, None or an array of numbers; got"
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":

@@ -12,7 +12,7 @@ from types import FrameType
 
 _TICKS = 8  # checks per timeout
 _LONGEST_TICK = 1.0
-OF_A_RUN = "No checkpoint was written from it; the same command continues from the last one."
+OF_A_RUN = "No checkpoint of this state was written; the same command resumes from the last one."
 _DEBUGGERS = {"bdb", "pdb"}
 
 
@@ -88,8 +88,8 @@ class Watchdog:
         name, method, patience, _ = call
         stack = "".join(traceback.format_stack(frame))
         what = (
-            f"{name}{f', in {method},' if method else ''} has not come back for "
-            f"{self._timeout * patience:g} seconds (--environment-timeout-seconds). It is here:\n"
+            f"{name}{f': {method}' if method else ''} timed out after "
+            f"{self._timeout * patience:g} seconds (--environment-timeout-seconds). Stack:\n"
             f"{stack}"
         )
         try:

@@ -73,7 +73,7 @@ class WorkerLoop:
             kind = FloatingPointError if isinstance(error, FloatingPointError) else RunError
             return failure(str(error), kind)
         except BaseException:  # such as SystemExit, or a panic in a Rust simulator
-            return failure(f"it failed in its process:\n{traceback.format_exc()}")
+            return failure(f"a worker process failed:\n{traceback.format_exc()}")
 
     def close(self) -> None:
         """Closes the object."""
@@ -85,7 +85,7 @@ def _unpickled(content: bytes) -> Callable[[], Any]:
     try:
         make: Callable[[], Any] = cloudpickle.loads(content)
     except ImportError as error:  # the package of an environment registered by its class
-        raise RunError(f"its environment needs a package that is missing there: {error}") from error
+        raise RunError(f"a worker process needs a package that is missing: {error}") from error
     return make
 
 
@@ -123,8 +123,8 @@ def sendable(make: Callable[[], Any], advice: str) -> bytes:
         raise
     except Exception as error:  # pickling custom objects may raise anything
         raise RunError(
-            f"the environment cannot be sent to another process ({error}): let its factory make "
-            f"what cannot, {advice}"
+            f"the environment cannot be sent to another process ({error}): create "
+            f"unpicklable objects inside its factory, {advice}"
         ) from error
 
 
@@ -135,7 +135,7 @@ class WorkerProcess:
 
     Args:
         content: The object's factory, see `sendable`.
-        name: Name of the process in messages, such as "the process of collector 1".
+        name: Name of the process in messages, such as "collector process 1".
         silence: Decides when the process counts as frozen.
 
     Attributes:
@@ -225,10 +225,10 @@ class WorkerProcess:
         except (EOFError, OSError) as error:
             self.process.join(1.0)  # the pipe may close shortly before the process ends
             code = self.process.exitcode
-            what = f"{self._name} (exit code {code}) has died"
+            what = f"{self._name} died (exit code {code})"
             if self._is_frozen:
                 seconds = self._silence.seconds
-                what = f"{self._name} has given no sign of life for {seconds:g} seconds"
+                what = f"{self._name} has sent no heartbeat for {seconds:g} seconds"
             raise LostError(what) from error
 
     @contextmanager

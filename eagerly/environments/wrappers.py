@@ -35,7 +35,7 @@ class HideCoordinates(
         space = _flat(env)
         if size not in (None, space.shape[0]):
             raise ValueError(
-                f"what is hidden are coordinates of {size}; with these arguments the environment "
+                f"observations must have {size} coordinates; with these arguments the environment "
                 f"has {space.shape[0]}: wrap it in HideCoordinates yourself"
             )
         size = space.shape[0]
@@ -44,7 +44,7 @@ class HideCoordinates(
             raise ValueError(f"hidden coordinates must be in [0, {size}); got {outside}")
         self._kept = np.setdiff1d(np.arange(size), np.array(hidden, np.int64))
         if not self._kept.size:
-            raise ValueError(f"all {size} coordinates would be hidden: leave one")
+            raise ValueError(f"all {size} coordinates would be hidden: keep at least one")
         self.observation_space = gymnasium.spaces.Box(
             space.low[self._kept], space.high[self._kept], dtype=space.dtype.type
         )
@@ -125,7 +125,7 @@ class Flicker(_Unreliable):
         super().__init__(env, probability)
         space = _flat(env)
         if not space.contains(np.zeros(space.shape, space.dtype)):
-            raise ValueError(f"0 must be an observation, to be shown instead; got {space}")
+            raise ValueError(f"the observation space must contain 0, the replacement; got {space}")
 
     def _instead(self, observation: np.ndarray) -> np.ndarray:
         return np.zeros_like(observation)
@@ -149,8 +149,7 @@ class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.Reco
             raise ValueError(f"size must be at least 1; got {size}")
         if env.render_mode != "rgb_array":
             raise ValueError(
-                f"pictures need an environment made with render_mode='rgb_array'; got "
-                f"{env.render_mode!r}"
+                f"image observations require render_mode='rgb_array'; got {env.render_mode!r}"
             )
         choose_renderer()
         self._size = size

@@ -111,7 +111,7 @@ class ActorArchitecture:
     def __post_init__(self) -> None:
         if self.quantized and self.encoder is not None:
             raise ValueError(
-                f"a quantised actor must be an MLP without an encoder; got {self.encoder}"
+                f"a quantized actor must be an MLP without an encoder; got {self.encoder}"
             )
 
     @property
@@ -219,7 +219,7 @@ def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """
     found = {"/".join(path.split("/")[-2:]): values for path, values in weights.items()}
     if len(found) < len(weights):
-        raise ValueError(f"weights must have different names; got {sorted(weights)}")
+        raise ValueError(f"weights must have unique names; got {sorted(weights)}")
     return found
 
 
@@ -246,7 +246,7 @@ def check_weights(
         )
         name = unequal[0]
         raise ValueError(
-            f"weights must be those of the settings: {name} is {given.get(name, 'missing')}, "
+            f"weights must match the settings: {name} is {given.get(name, 'missing')}, "
             f"expected {expected.get(name, 'no such weight')}"
         )
     if dtype is not None:
@@ -265,5 +265,6 @@ def _check_numbers(weights: Mapping[str, Any], dtype: str) -> None:
             if wrong.any():
                 ranges = list(zip(low.tolist(), high.tolist(), strict=True))
                 raise ValueError(
-                    f"ranges must hold 0 and more; quantization/{name} is wrong in {ranges}"
+                    "ranges must contain 0 and be wider than 0; "
+                    f"quantization/{name} is wrong in {ranges}"
                 )

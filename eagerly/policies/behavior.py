@@ -95,8 +95,8 @@ class BehaviorPolicy(Saved):
         check_rows(observations, self._observations.size)
         if self._acted is not None:
             raise ValueError(
-                "act was called twice: call observe(rewards, ended) between, with what came of the "
-                "actions before"
+                "act was called twice in a row: after each act, call observe(rewards, ended) with "
+                "the results of the actions"
             )
         if self._normalization is not None:
             self._normalization.update(observations)
@@ -133,7 +133,7 @@ class BehaviorPolicy(Saved):
             ValueError: If `act` was not called before, or a shape is wrong.
         """
         if self._acted is None:
-            raise ValueError("observe was called before act, which says what is done")
+            raise ValueError("observe was called before act: call act first to select actions")
         count = len(self._acted)
         if np.shape(rewards) != (count,) or np.shape(ended) != (count,):
             raise ValueError(
@@ -204,5 +204,5 @@ def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
     if not math.isfinite(scores.sum()):
         if not np.isfinite(observations).all():
             raise FloatingPointError(f"observation must be finite; got {observations}")
-        raise FloatingPointError(f"action became {scores.tolist()} for {observations}")
+        raise FloatingPointError(f"action must be finite; got {scores.tolist()} for {observations}")
     return scores

@@ -74,11 +74,10 @@ class Episodes(Saved):
         """
         if self._waits:
             raise ValueError(
-                "two observations without the action and reward between them: say what was done, "
-                "and what came of it, after each"
+                "act was called twice in a row: after each act, call acted(actions, rewards, ended)"
             )
         if len(observations) != self._count:
-            raise ValueError(f"there are {self._count} episodes; got {len(observations)}")
+            raise ValueError(f"expected {self._count} observations; got {len(observations)}")
         actions, self._state = self._policy.step(
             observations, self._actions, self._rewards, self._state
         )
@@ -98,13 +97,11 @@ class Episodes(Saved):
                 then.
         """
         if not self._waits:
-            raise ValueError("an action without an observation before it")
+            raise ValueError("acted was called before act: call act(observations) first")
         shapes = [self._actions.shape, (self._count,), (self._count,)]
         given = [np.shape(part) for part in (actions, rewards, ended)]
         if given != shapes:
-            raise ValueError(
-                f"actions, rewards and ended must have the shapes {shapes}; got {given}"
-            )
+            raise ValueError(f"actions, rewards and ended must have shapes {shapes}; got {given}")
         self._actions = np.array(actions, np.float32)
         self._rewards = np.array(rewards, np.float32)
         self._waits = False

@@ -72,7 +72,7 @@ class Policy:
         """
         if self.remembers:
             raise ValueError(
-                "this policy has a memory: begin an episode with act = policy.start_episode(), "
+                "this policy is recurrent: start an episode with act = policy.start_episode(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
         rows, single = self._rows(observation, action_mask)
@@ -176,12 +176,12 @@ class PlayedEpisodes:
         if self._acted is not None:
             if reward is None:
                 raise ValueError(
-                    "reward is missing: a policy with a memory is told what came of its last action"
+                    "reward is missing: a recurrent policy needs the reward of its previous action"
                 )
             rewards = np.broadcast_to(np.asarray(reward, np.float32), (len(rows),))
             none = np.zeros(len(rows), bool)
             episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
         elif reward is not None or ended is not None:
-            raise ValueError("reward and ended belong to observations after the first one")
+            raise ValueError("reward and ended must be omitted for the first observation")
         self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
         return policy._to_environment(self._acted, single)

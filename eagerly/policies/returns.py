@@ -45,4 +45,4 @@ class DiscountedReturns(Saved):
 
     def _check(self, values: dict[str, Any]) -> None:
         if values["returns"].ndim != 1:
-            raise ValueError(f"there is one return for each environment; got {values['returns']}")
+            raise ValueError(f"returns must have shape [N]; got {values['returns']}")

@@ -121,7 +121,7 @@ class Actions:
             lead = array.shape[: array.ndim - len(shape)]
             if array.shape != (*lead, *shape) or len(lead) > 1:
                 raise ValueError(
-                    f"{path} must have shape {shape}, or an axis N before it; got {array.shape}"
+                    f"{path} must have shape {shape} or a batch axis before it; got {array.shape}"
                 )
             part = array.reshape(*lead, -1).astype(np.float64)
             (boxes if is_box else chosen).append(part)
@@ -132,8 +132,8 @@ class Actions:
             place = tuple(int(i) for i in np.argwhere(~inside)[0])
             low, high = self.low[place[-1]], self.high[place[-1]]
             raise ValueError(
-                f"actions must be in the environment's units, here in [{low:g}, {high:g}]; got "
-                f"{rows[place]:g} in number {place[-1]}"
+                f"actions must be in the environment's units, here within [{low:g}, {high:g}]; got "
+                f"{rows[place]:g} at index {place[-1]}"
                 + (f" of row {place[0]}" if place[1:] else "")
             )
         box = (rows[..., : self.continuous] - self._center) / self._scale
@@ -224,7 +224,7 @@ class Actions:
         lead = max((part.shape[:-1] for _, part in parts), key=len)
         for path, part in parts:
             if part.shape[:-1] not in ((), lead):
-                raise ValueError(f"{path} must have as many rows as the others, {lead}")
+                raise ValueError(f"{path} must have the batch shape of the other masks, {lead}")
             if not part.any(axis=-1).all():
                 raise ValueError(f"{path} leaves no valid action: {part.astype(int).tolist()}")
         columns = [np.broadcast_to(part, (*lead, part.shape[-1])) for _, part in parts]
@@ -283,9 +283,9 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
         if path:
             bounded = f"space), where space is the whole action space with {path!r} bounded."
         raise ValueError(
-            f"{supported}{at}; got {text_of(space)}. Give it finite bounds: in the action_space of "
-            "the environment, or around it with gymnasium.wrappers.TransformAction(env, lambda "
-            f"action: action, {bounded}"
+            f"{supported}{at}; got {text_of(space)}. Set finite bounds in the environment's "
+            "action_space, or wrap it in gymnasium.wrappers.TransformAction(env, lambda action: "
+            f"action, {bounded}"
         )
     if not (space.low < space.high).all():
         raise ValueError(
@@ -316,7 +316,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         given = None  # one None per environment
     if choices is None:
         if given is not None:
-            raise ValueError(f"{path} must be None: a Box has no choices; got {given}")
+            raise ValueError(f"{path} must be None for a Box, which has no choices; got {given}")
         return
     sizes = choices[0]
     if given is None:
@@ -331,16 +331,18 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         if asked.shape != (*lead, *shape) or len(lead) > 1:
             raise ValueError(f"{path} must have shape {shape}; got {asked.shape}")
         if not np.isin(asked, (0, 1, 2)).all():
-            raise ValueError(f"{path} must hold 0, 1 and 2 alone; got {asked.tolist()}")
+            raise ValueError(f"{path} must contain only 0, 1 and 2; got {asked.tolist()}")
         bits = np.moveaxis(asked.reshape(*lead, -1), -1, 0)
         given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
     elif len(space.shape or ()) != 1:
-        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {text_of(space)}")
+        raise ValueError(
+            f"{path}: only a MultiDiscrete with one axis can be masked; got {text_of(space)}"
+        )
     if not isinstance(given, tuple) or len(given) != len(sizes):
         got = len(given) if isinstance(given, tuple) else type(given)
         raise ValueError(
-            f"{path} must be a tuple of {len(sizes)} masks; got {got} (of a list each entry is the "
-            "mask of another environment)"
+            f"{path} must be a tuple of {len(sizes)} masks; got {got} (a list is a batch, with one "
+            "mask per observation)"
         )
     for index, (part, size) in enumerate(zip(given, sizes, strict=True)):
         at = path if isinstance(space, spaces.Discrete) else f"{path}[{index}]"
@@ -348,5 +350,5 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         if array.ndim not in (1, 2) or array.shape[-1] != size:
             raise ValueError(f"{at} must have shape ({size},); got {np.shape(part)}")
         if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
-            raise ValueError(f"{at} must hold 0 and 1 alone; got {array.tolist()}")
+            raise ValueError(f"{at} must contain only 0 and 1; got {array.tolist()}")
         yield at, array == 1

@@ -63,7 +63,7 @@ def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozen
         has = f"the entries {', '.join(inside)}"
         if not inside:
             has = f"no entries; they are {text_of(space)}"
-        raise ValueError(f"ignore_entries names {unknown[0]!r}, but observations have {has}")
+        raise ValueError(f"ignore_entries: unknown entry {unknown[0]!r}; observations have {has}")
     ignored: set[str] = set()
     for path in reversed(inside):  # children before parents
         parents = (name for name in names if path == name or path.startswith(f"{name}/"))
@@ -72,7 +72,7 @@ def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozen
             ignored.add(path)
     if all(path in ignored for path in inside):
         raise ValueError(
-            f"ignore_entries {','.join(names)} would leave nothing to observe: keep one of "
+            f"ignore_entries {','.join(names)} would remove every entry: keep at least one of "
             f"{', '.join(inside)}"
         )
     return frozenset(ignored)
@@ -154,10 +154,10 @@ def unread_message(
         others: Whether the observations have other entries.
     """
     path, space = next(iter(unread.items()))
-    what = f"observations entry {path!r} is" if path else "observations are"
+    what = f"observation entry {path!r} is" if path else "observations are"
     wrapper = "FlattenObservation" if isinstance(space, spaces.OneOf) else "TransformObservation"
-    advice = f"turn {'it' if path else 'them'} into a Box with gymnasium.wrappers.{wrapper}"
+    advice = f"convert {'it' if path else 'them'} to a Box with gymnasium.wrappers.{wrapper}"
     if others and not any("," in name for name in unread):
         names = ",".join([*filter(None, [ignored]), *unread])
-        advice = f"leave it out with --ignore-entries {names}, or {advice}"
-    return f"{what} {text_of(space)}, which no network reads: {advice}"
+        advice = f"ignore it with --ignore-entries {names}, or {advice}"
+    return f"{what} {text_of(space)}, which networks cannot read: {advice}"

@@ -116,7 +116,7 @@ class Observations:
             )
         paths = [entry.path for entry in self.entries]
         if len(set(paths)) < len(paths):
-            raise ValueError(f"entries inside one another must have other names; got {paths}")
+            raise ValueError(f"paths of entries must be unique; got {paths}")
         self.size = stop + masked
 
     @property
@@ -178,7 +178,7 @@ class Observations:
             for entry, part in zip(self.entries, parts, strict=True):
                 if part.shape[:-1] != lead:
                     raise ValueError(
-                        f"observation{_at(entry.path)} must have as many rows as "
+                        f"observation{_at(entry.path)} must have the batch shape of "
                         f"{self.entries[0].path!r}, {lead}; got {part.shape[:-1]}"
                     )
                 rows[..., entry.start : entry.stop] = part
@@ -248,7 +248,7 @@ def leaves(
         return
     for key, part in inner.items():
         if isinstance(space, spaces.Dict) and not isinstance(key, str):
-            raise ValueError(f"the entries of a Dict must be named by texts; got {key!r}")
+            raise ValueError(f"the keys of a Dict must be strings; got {key!r}")
         yield from leaves(part, below(path, key))
 
 
@@ -296,11 +296,12 @@ def _values(
         ):
             got = list(observation) if isinstance(observation, Mapping) else type(observation)
             raise ValueError(
-                f"observation{_at(path)} must be a dictionary of {list(inner)}; got {got}"
+                f"observation{_at(path)} must be a dictionary with keys {list(inner)}; got {got}"
             )
     elif not isinstance(observation, tuple | list) or len(observation) != len(inner):
         raise ValueError(
-            f"observation{_at(path)} must be a tuple of {len(inner)}; got {type(observation)}"
+            f"observation{_at(path)} must be a tuple of length {len(inner)}; got "
+            f"{type(observation)}"
         )
     for key, own in kept.items():
         yield from _values(inner[key], observation[key], own, ignored)
@@ -321,15 +322,15 @@ def _numbers(entry: Entry, value: Any) -> np.ndarray:
     casts = entry.kind != IMAGE and np.can_cast(array.dtype, entry.dtype, "same_kind")
     if array.dtype != entry.dtype and not casts:
         raise ValueError(
-            f"observation{_at(entry.path)} must be of dtype {entry.dtype}; got {array.dtype}"
+            f"observation{_at(entry.path)} must have dtype {entry.dtype}; got {array.dtype}"
         )
     if entry.kind != CHOICE:
         return array.reshape((*lead, entry.stop - entry.start))
     indices = array.reshape((*lead, len(entry.sizes))).astype(np.int64) - np.array(entry.firsts)
     if ((indices < 0) | (indices >= np.array(entry.sizes))).any():
         raise ValueError(
-            f"observation{_at(entry.path)} must be in its space, of {list(entry.sizes)} values "
-            f"from {list(entry.firsts)} on; got {array.tolist()}"
+            f"observation{_at(entry.path)} must be in its space, with {list(entry.sizes)} values "
+            f"starting at {list(entry.firsts)}; got {array.tolist()}"
         )
     return one_hot(indices, entry.sizes)
 

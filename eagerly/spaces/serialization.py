@@ -50,7 +50,7 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
         return {"Box": [list(space.shape), np.dtype(space.dtype).name, *ends]}
     if describe:
         return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
-    raise ValueError(f"{space} cannot be written down")
+    raise ValueError(f"{space} cannot be converted to JSON")
 
 
 def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
@@ -60,7 +60,7 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
         ValueError: If the document is invalid.
     """
     if len(document) != 1:
-        raise ValueError(f"no space: {document!r}")
+        raise ValueError(f"not a space: {document!r}")
     ((kind, value),) = document.items()
     if kind == "Dict":
         # Passed as pairs, because Gymnasium sorts the keys of a dictionary.
@@ -88,7 +88,7 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
         dtype = np.dtype(name)
         low, high = (_end(part, shape, dtype) for part in value[2:])
         return spaces.Box(low, high, dtype=dtype.type)
-    raise ValueError(f"no space: {kind!r}")
+    raise ValueError(f"not a space: {kind!r}")
 
 
 def _bounds(end: np.ndarray) -> Any:
@@ -118,13 +118,13 @@ def _integers(given: list[Any]) -> type[np.integer[Any]]:
     """Returns the dtype written by `_named`."""
     dtype = np.dtype(str(given[0]) if given else np.int64)
     if not issubclass(dtype.type, np.integer):
-        raise ValueError(f"choices of {dtype}")
+        raise ValueError(f"choices must have an integer dtype; got {dtype}")
     return dtype.type
 
 
 def _limited(count: int) -> int:
     if not 0 < count <= _LARGEST:
-        raise ValueError(f"a space of {count} numbers")
+        raise ValueError(f"a space must have between 1 and 2**24 numbers; got {count}")
     return count
 
 
@@ -140,7 +140,7 @@ def recorded_spaces(
             Otherwise the size and the action bounds are enough for flat spaces.
     """
     if custom_models or not (observations.is_row and actions.is_row):
-        # No network reads ignored entries, so a description of them is enough.
+        # No network reads ignored entries, so a description is sufficient.
         observation = document_of(observations.space, describe=bool(observations.ignored))
         return {"observation": observation, "action": document_of(actions.space)}
     return {
@@ -164,5 +164,5 @@ def restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasi
     actions = gymnasium.spaces.Box(low, high, dtype=dtype.type)
     size = int(spaces["observation_size"])
     if size > _LARGEST:
-        raise ValueError(f"observations of {size} numbers")
+        raise ValueError(f"observations must have at most 2**24 numbers; got {size}")
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,)), actions

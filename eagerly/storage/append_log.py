@@ -47,7 +47,7 @@ class AppendLog:
         size = self._files.size(self._name)
         if size < self._whole:
             path = str(self._files.path / self._name)
-            raise OSError(errno.EIO, f"has lost {self._whole - size} bytes", path)
+            raise OSError(errno.EIO, f"was truncated by {self._whole - size} bytes", path)
         if size > self._whole:  # cutting off a partial write failed before
             self._files.cut(self._name, self._whole)
         if not self._waiting:

@@ -82,34 +82,34 @@ def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
                 if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
                     raise ValueError(f"{name}: {member.filename} is compressed or encrypted")
             if sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
-                raise ValueError(f"{name} claims to hold more than it does")
+                raise ValueError(f"{name} is too small for the sizes that it declares")
             for member in members:
                 part = f"{name}: {member.filename}"
                 content = archive.read(member)
                 array = _array(io.BytesIO(content), len(content), part)
                 arrays[member.filename.removesuffix(".npy")] = array
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise ValueError(f"{name} is not an archive of arrays: {error}") from error
+        raise ValueError(f"{name} is not a valid .npz file: {error}") from error
     return arrays
 
 
 def _array(file: BinaryIO, size: int, name: str) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
-        raise ValueError(f"{name}: version {version} of the format is not read")
+        raise ValueError(f"{name}: unsupported .npy format version {version}")
     shape, fortran, dtype = _HEADERS[version](file)
     _check(shape, dtype, name)
     expected = math.prod(shape) * dtype.itemsize
     if size - file.tell() != expected:
-        raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
+        raise ValueError(f"{name}: header declares {expected} bytes; got {size - file.tell()}")
     return np.frombuffer(file.read(expected), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
     if dtype.hasobject:
-        raise ValueError(f"{name}: arrays of objects could execute code and are not read")
+        raise ValueError(f"{name}: object arrays could execute code and are not supported")
     if not dtype.itemsize:
-        raise ValueError(f"{name}: elements of {dtype.str} have no bytes and are not read")
+        raise ValueError(f"{name}: zero-size dtype {dtype.str} is not supported")
     rows = math.prod(itertools.takewhile(bool, shape))
     if not math.prod(shape) and rows > _MOST_EMPTY:
-        raise ValueError(f"{name}: {rows} empty rows; at most {_MOST_EMPTY} are read")
+        raise ValueError(f"{name}: at most {_MOST_EMPTY} empty rows are supported; got {rows}")

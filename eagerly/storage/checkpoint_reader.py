@@ -52,12 +52,12 @@ class Checkpoint:
         for segment in segments:
             rows = self.rows(segment)
             if len(rows) != segment.stop - segment.start:
-                raise ValueError(f"{segment.path} has {len(rows)} transitions")
+                raise ValueError(f"{segment.path} has the wrong number of transitions: {len(rows)}")
             buffer.restore_rows(segment.start, rows)
         if segments and segments[0].start > buffer.added - len(buffer):
             raise ValueError(
-                "the replay buffer is full and older transitions are gone, replay_capacity can no "
-                "longer grow"
+                "replay_capacity cannot be increased: the replay buffer is full and older "
+                "transitions were overwritten"
             )
 
     def rows(self, segment: Segment) -> np.ndarray:
@@ -83,7 +83,7 @@ class Checkpoint:
         try:
             return unflatten_state(self.manifest.state[component], arrays)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"it has no state of {component}: {error!r}") from error
+            raise ValueError(f"the checkpoint has no state of {component}: {error!r}") from error
 
     def policies(self) -> dict[str, tuple[dict[str, np.ndarray], int]]:
         """Returns actor weights and their step for "latest" and, if available, "best"."""
@@ -104,7 +104,7 @@ class Checkpoint:
         folder = self.manifest.folder
         for name in (*self.files.names(folder), *self.files.folders(folder)):
             if name not in self.manifest.parts and name != f"{folder}/manifest.json":
-                raise ValueError(f"{name} is no part of the checkpoint")
+                raise ValueError(f"{name} is not part of the checkpoint")
         with self.files.for_tensorflow(self.manifest.folder) as folder:
             yield f"{folder}/networks"
 
@@ -133,15 +133,15 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # removed while being read
                 return newest_checkpoint(path, with_replay=with_replay)
-            _log.warning(f"{path / folder} is damaged ({error}): using the one before it")
+            _log.warning(f"{path / folder} is damaged ({error}): using the previous one")
             continue
         except OSError as error:
             raise RunError(f"{path / folder} cannot be read: {error}") from error
         return Checkpoint(files, manifest)
     if folders:
         raise RunError(
-            f"{path}: no checkpoint is intact, the run cannot be continued. Begin it anew in "
-            "another --run-dir."
+            f"{path} has no intact checkpoint and cannot be resumed: start a new run in another "
+            "--run-dir"
         )
     return None
 
@@ -166,8 +166,8 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
         steps = newest.manifest.steps
         flag = "--steps" if steps >= run.config.steps else "--stop-at-return"
         raise RunError(
-            f"{run.path} is finished: it has {steps} steps, and reached its {flag}. What "
-            f"--override accepts acts only on further steps: give a larger {flag} too."
+            f"{run.path} is finished: it has {steps} steps and reached its {flag}. Overrides "
+            f"affect further steps only: increase {flag} as well"
         )
     return newest, True
 
@@ -194,10 +194,10 @@ def _check_parts(files: RunFiles, manifest: Manifest, with_replay: bool) -> None
         if with_replay or not name.startswith("replay/")
     }
     if (size := sum(expected["bytes"] for expected in parts.values())) > _LONG_TO_CHECK:
-        _log.info(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
+        _log.info(f"verifying {size / 2**30:.0f} GiB of the checkpoint at step {manifest.steps}")
     for name, expected in parts.items():
         # Compare sizes first, so that a file of an absurd size is never read.
         if not files.is_file(name) or files.size(name) != expected["bytes"]:
-            raise ValueError(f"{name} is missing or not as long as it was")
+            raise ValueError(f"{name} is missing or has the wrong size")
         if files.described(name) != expected:
-            raise ValueError(f"{name} is not as it was written")
+            raise ValueError(f"{name} does not match its checksum")

@@ -168,7 +168,7 @@ class CheckpointWriter:
                 parts[part] = self._files.write(part, npz_chunks(content))
             except ValueError as error:
                 raise RunError(
-                    f"the state of {name} is not written, because it could not be read: {error}"
+                    f"the state of {name} was not written: it could not be read back ({error})"
                 ) from error
         return parts
 
@@ -204,7 +204,7 @@ class CheckpointWriter:
                 files.remove(name)
         for name, expected in growing.items():
             if files.size(name) < expected["bytes"] or not files.is_file(name):
-                what = "is missing or shorter than it was: points of its curves are lost"
+                what = "is missing or truncated: points of its curves are lost"
                 _log.warning("%s %s", files.path / name, what)
                 if not files.is_file(name):  # a link or a blocking pipe
                     files.remove_folder(name)

@@ -21,9 +21,9 @@ def _check_collection(config: RunConfig) -> None:
     every, steps = config.evaluate_every_steps, config.steps_per_round
     if config.rollout_steps > 1 and every < steps:
         raise ValueError(
-            f"rollout_steps {config.rollout_steps} of num_envs {config.num_envs} make rounds of "
-            f"{steps} steps, which cannot be evaluated every {every}: give fewer, or "
-            f"evaluate_every_steps of at least {steps}"
+            f"rollout_steps {config.rollout_steps} with num_envs {config.num_envs} gives rounds of "
+            f"{steps} steps, but evaluate_every_steps is {every}: reduce rollout_steps, or set "
+            f"evaluate_every_steps to at least {steps}"
         )
     if config.group_size > config.num_envs:
         raise ValueError(
@@ -33,8 +33,8 @@ def _check_collection(config: RunConfig) -> None:
         raise ValueError(
             f"num_collectors must be at most {config.most_collectors} with num_envs "
             f"{config.num_envs}, group_size {config.group_size}, policy_lag {config.policy_lag} "
-            f"and collectors {config.collectors}; got {config.num_collectors}. A group that acts "
-            "is not divided; 0 gives as many as are useful"
+            f"and collectors {config.collectors}; got {config.num_collectors}: reduce it, or set 0 "
+            "to use as many as are useful (a group that acts is never split)"
         )
 
 
@@ -49,8 +49,8 @@ def _check_updates(config: RunConfig) -> None:
 def _check_policy_checkpoints(config: RunConfig) -> None:
     if config.policy_lag and config.policy_checkpoints:
         raise ValueError(
-            "policy_lag must be 0 with policy_checkpoints, because a policy is judged by the "
-            "episodes that it collects: add --no-policy-checkpoints"
+            "policy_lag must be 0 with policy_checkpoints, because policies are evaluated on the "
+            "episodes that they collect: add --no-policy-checkpoints"
         )
 
 
@@ -70,7 +70,7 @@ class RunConfig(Settings):
 
     env: str | Callable[..., Any] = setting(
         dataclasses.MISSING,
-        "Gymnasium id, with package:id for one that a package registers; in Python also a factory",
+        "Gymnasium id, or package:id for an id that a package registers; in Python also a factory",
         longest=500,
         group=ENVIRONMENT,
     )
@@ -87,11 +87,16 @@ class RunConfig(Settings):
         group=ENVIRONMENT,
     )
     num_envs: int = setting(
-        1, "Stepped side by side", unit="environments", at_least=1, at_most=4096, group=ENVIRONMENT
+        1,
+        "Number of environments stepped in parallel",
+        unit="environments",
+        at_least=1,
+        at_most=4096,
+        group=ENVIRONMENT,
     )
     environment_timeout_seconds: float = setting(
         300.0,
-        "A step or reset that takes longer ends the process; 0: never",
+        "Time limit of an environment step or reset, after which the process ends; 0: none",
         unit="seconds",
         at_least=0,
         at_most=10**6,
@@ -101,7 +106,7 @@ class RunConfig(Settings):
 
     steps: int = setting(
         1_000_000,
-        "Length of the run",
+        "Environment steps of the run, summed over all environments",
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
@@ -110,24 +115,24 @@ class RunConfig(Settings):
     )
     stop_at_return: float | None = setting(
         None,
-        "Finish the run once an evaluation has this mean return, before its steps are done",
+        "Finish the run early once an evaluation reaches this mean return",
         unit="mean return",
         resumable=True,
         group=RUN,
     )
     seed: int = setting(
-        0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1, group=RUN
+        0, "Seed of all randomness in training", at_least=0, at_most=2**31 - 1, group=RUN
     )
     init_from: str = setting(
         "",
-        "Another run, whose policy the actor of a new run begins with",
+        "Another run, whose policy initializes the actor of a new run",
         unit="run directory",
         group=RUN,
     )
 
     warmup_steps: int = setting(
         10_000,
-        "Uniformly random actions, and no updates, at first (TD3 paper, HalfCheetah: 10,000)",
+        "Initial steps with uniform random actions and no updates (TD3 paper, HalfCheetah: 10,000)",
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,
@@ -135,7 +140,7 @@ class RunConfig(Settings):
     )
     group_size: int = setting(
         0,
-        "How many of them act together, with one call of the policy; 0: all",
+        "Environments per group, whose actions come from one call of the policy; 0: all",
         unit="environments",
         at_least=0,
         at_most=4096,
@@ -143,7 +148,7 @@ class RunConfig(Settings):
     )
     rollout_steps: int = setting(
         1,
-        "Of each environment in a round, with one version of the policy; then updates are made",
+        "Steps of each environment per round, with the same policy; updates follow each round",
         unit="steps",
         at_least=1,
         at_most=10**5,
@@ -151,8 +156,8 @@ class RunConfig(Settings):
     )
     policy_lag: int = setting(
         0,
-        "1: a round is collected while the updates of the one before are made, with the policy "
-        "that was there before them",
+        "1: collect each round while updating on the previous one (the acting policy is one round "
+        "old); 0: alternate",
         unit="rounds",
         at_least=0,
         at_most=1,
@@ -160,8 +165,8 @@ class RunConfig(Settings):
     )
     collectors: str = setting(
         HERE,
-        "Where groups are stepped: in this process, in processes, or on a Ray cluster, which ray "
-        "starts here and ray:HOST:PORT finds there; the run is the same",
+        "Where environment groups are stepped: in this process, in other processes, on a new local "
+        "Ray cluster (ray) or on an existing one (ray:HOST:PORT); the results are the same",
         unit="here|processes|ray|ray:HOST:PORT",
         longest=300,
         resumable=True,
@@ -169,8 +174,7 @@ class RunConfig(Settings):
     )
     num_collectors: int = setting(
         0,
-        "Processes or actors that share the groups; 0: one for each group, at most as many as "
-        "there are cores",
+        "Processes or Ray actors that step the groups; 0: one per group, at most one per core",
         unit="collectors",
         at_least=0,
         at_most=4096,
@@ -179,15 +183,15 @@ class RunConfig(Settings):
     )
     allow_different_collectors: bool = setting(
         False,
-        "Take collectors whose versions or instruction set differ from this machine's; then the "
-        "run depends on which of them collected what",
+        "Accept collectors whose versions or instruction set differ from this machine's; results "
+        "then depend on the assignment of groups to collectors",
         resumable=True,
         group=COLLECTION,
     )
 
     replay_ratio: float = setting(
         1.0,
-        "Updates per step after the warm-up, whatever num_envs is",
+        "Gradient updates per environment step after the warm-up, for any --num-envs",
         unit="updates",
         above=0,
         at_most=1000,
@@ -195,7 +199,7 @@ class RunConfig(Settings):
     )
     updates_per_call: int = setting(
         50,
-        "Updates made in one call of the train body, as soon as they are owed",
+        "Gradient updates per call of the train body, which runs once this many are pending",
         at_least=1,
         at_most=10**5,
         immutable=BY_PRIORITY,  # priorities change between calls
@@ -203,7 +207,7 @@ class RunConfig(Settings):
     )
     replay_capacity: int = setting(
         1_000_000,
-        "What the replay buffer keeps (paper)",
+        "Capacity of the replay buffer (paper)",
         unit="transitions",
         at_least=1,
         at_most=10**12,
@@ -213,21 +217,21 @@ class RunConfig(Settings):
 
     policy_checkpoints: bool = setting(
         False,
-        "Evaluate and save a copy of the policy whose worst episode was the best, and make updates "
+        "Evaluate and save a copy of the policy with the highest worst-episode return, and update "
         "only at the ends of episodes (TD7 paper)",
         immutable=True,
         group=POLICY_CHECKPOINTS,
     )
     checkpoint_untrained: bool = setting(
         False,
-        "Also judge the untrained policy, as the authors of TD7 do",
+        "Also assess the untrained policy (TD7 authors)",
         requires=_WITH_CHECKPOINTS,
         group=POLICY_CHECKPOINTS,
     )
     checkpoint_episodes: int = setting(
         20,
-        "Episodes by which a policy is judged, once there are more than "
-        "--checkpoint-episodes-after updates; until then it is one (TD7 paper)",
+        "Episodes per policy assessment after more than --checkpoint-episodes-after updates; until "
+        "then one (TD7 paper)",
         unit="episodes",
         at_least=1,
         at_most=10**6,
@@ -236,7 +240,7 @@ class RunConfig(Settings):
     )
     checkpoint_episodes_after: int = setting(
         750_000,
-        "Updates after which a policy is judged by --checkpoint-episodes episodes (TD7 authors)",
+        "Updates after which a policy is assessed by --checkpoint-episodes episodes (TD7 authors)",
         unit="updates",
         at_least=0,
         at_most=10**12,
@@ -245,8 +249,8 @@ class RunConfig(Settings):
     )
     checkpoint_reset: float = setting(
         0.9,
-        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
-        "passed; set it to 1 if returns are negative (TD7 authors)",
+        "Factor applied once to the worst return of the saved policy, when "
+        "--checkpoint-episodes-after is passed; set it to 1 if returns are negative (TD7 authors)",
         above=0,
         at_most=1,
         requires=_WITH_CHECKPOINTS,
@@ -255,7 +259,7 @@ class RunConfig(Settings):
 
     evaluate_every_steps: int = setting(
         5_000,
-        "Between evaluations (paper)",
+        "Environment steps between evaluations (paper)",
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
@@ -263,7 +267,7 @@ class RunConfig(Settings):
     )
     evaluation_episodes: int = setting(
         10,
-        "Per evaluation (paper)",
+        "Episodes per evaluation (paper)",
         unit="episodes",
         at_least=1,
         at_most=MOST_EPISODES,
@@ -271,7 +275,7 @@ class RunConfig(Settings):
     )
     evaluation_steps_limit: int = setting(
         100_000,
-        "An evaluation episode or video that lasts longer is ended, with a warning",
+        "Maximum length of an evaluation episode or video; longer ones end with a warning",
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
@@ -279,7 +283,7 @@ class RunConfig(Settings):
     )
     evaluation_seed: int = setting(
         0,
-        "Seed of the evaluation episodes, the same ones each time",
+        "Seed of the evaluation episodes, which are the same in every evaluation",
         at_least=0,
         at_most=2**63 - 1,
         group=EVALUATION,
@@ -287,7 +291,7 @@ class RunConfig(Settings):
 
     summarize_every_steps: int = setting(
         1_000,
-        "Between points of the training curves",
+        "Environment steps between points of the training curves",
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
@@ -295,13 +299,13 @@ class RunConfig(Settings):
     )
     histograms: bool = setting(
         False,
-        "Write histograms of all weights at each of these points",
+        "Write histograms of all weights at each point of the training curves",
         resumable=True,
         group=CURVES,
     )
     video_every_steps: int = setting(
         0,
-        "Between videos of an evaluation episode; 0: none",
+        "Environment steps between videos of an evaluation episode; 0: none",
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,
@@ -311,7 +315,7 @@ class RunConfig(Settings):
 
     checkpoint_every_steps: int = setting(
         10_000,
-        "Between checkpoints",
+        "Environment steps between checkpoints",
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
@@ -320,7 +324,7 @@ class RunConfig(Settings):
     )
     checkpoint_every_minutes: float = setting(
         10.0,
-        "Most wall time between checkpoints, beside the steps; 0: steps alone",
+        "Maximum wall time between checkpoints; 0: only --checkpoint-every-steps applies",
         unit="minutes",
         at_least=0,
         at_most=10**6,
@@ -329,7 +333,7 @@ class RunConfig(Settings):
     )
     keep_checkpoints: int = setting(
         2,
-        "The newest ones are kept",
+        "Number of newest checkpoints to keep",
         unit="checkpoints",
         at_least=1,
         at_most=MOST_STEPS,
@@ -338,26 +342,25 @@ class RunConfig(Settings):
     )
     restore_episodes: str = setting(
         "yes",
-        "Whether a continued run brings episodes back by repeating their actions; no: begins "
-        "fresh ones",
+        "On resume, restore unfinished episodes by repeating their actions; no: start new ones",
         choices=("yes", "no"),
         resumable=True,
         group=CHECKPOINTS,
     )
 
     device: str = setting(
-        "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES, group=HARDWARE
+        "auto", "Training device; auto: a GPU if available", choices=DEVICES, group=HARDWARE
     )
     intra_op_threads: int = setting(
         2,
-        "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
+        "Threads per TensorFlow operation; fixed, because their number can change the last bits",
         at_least=1,
         at_most=1024,
         group=HARDWARE,
     )
     inter_op_threads: int = setting(
         2,
-        "TensorFlow operations side by side (graph mode likes 2 here and 1 above)",
+        "TensorFlow operations run in parallel (best in graph mode: 2, with --intra-op-threads 1)",
         at_least=1,
         at_most=1024,
         group=HARDWARE,

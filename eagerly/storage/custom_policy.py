@@ -34,7 +34,7 @@ def custom_actor(
     builder = kind.Builder(config, *spaces, seed=seed)
     least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
     if least > count:  # reject it before allocating a huge model
-        raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
+        raise ValueError(f"the settings require at least {least} weights; got {count}")
     with imported_for(run.agent_module):
         actor = builder.policy_actor()
     assign_weights(actor, weights)

@@ -50,7 +50,7 @@ def write_document(
         check(unsealed(_parsed(content)))
     except (ValueError, RecursionError) as error:
         path = files.path / name
-        raise RunError(f"{path} is not written, because it could not be read: {error}") from error
+        raise RunError(f"{path} was not written: it could not be read back ({error})") from error
     files.write(name, [content])
 
 
@@ -85,7 +85,7 @@ def unsealed(document: dict[str, Any]) -> dict[str, Any]:
     """
     content = {name: value for name, value in document.items() if name != "sha256"}
     if document.get("sha256") != checksum(content):
-        raise ValueError("it is not as it was written (its checksum differs)")
+        raise ValueError("its checksum does not match")
     return content
 
 
@@ -102,14 +102,14 @@ def check_format(version: Any, known: int, what: str) -> None:
         RunError: If another release of eagerly wrote the document.
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"its format is {version!r}")
+        raise ValueError(f"its format must be a positive integer; got {version!r}")
     if version > known:
         raise RunError(
-            f"{what} was written by a newer eagerly (format {version}; this one reads {known}): "
-            "upgrade to continue it, or begin another --run-dir"
+            f"{what} was written by a newer version of eagerly (format {version}; this version "
+            f"reads {known}): upgrade eagerly to resume it, or choose another --run-dir"
         )
     if version < known:
         raise RunError(
-            f"{what} was written before eagerly's first release (format {version}; this one reads "
-            f"{known}): begin another --run-dir"
+            f"{what} was written before eagerly's first release (format {version}; this version "
+            f"reads {known}): choose another --run-dir"
         )

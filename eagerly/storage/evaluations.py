@@ -120,12 +120,12 @@ class EvaluationTable(AppendLog):
         content = text.getvalue().encode()
         if (length := max(map(len, content.splitlines()))) >= _LONGEST - 2:
             raise RunError(
-                f"a row of {self._name} would have {length} bytes, and {_LONGEST} are read: "
+                f"a row of {self._name} must be shorter than {_LONGEST} bytes; got {length}: "
                 "evaluate fewer policies"
             )
         if self.count == _MOST or self.size + len(content) > _LARGEST:
             raise RunError(
-                f"{self._name} holds at most {_MOST} evaluations and {_LARGEST} bytes: evaluate "
+                f"{self._name} can hold at most {_MOST} evaluations and {_LARGEST} bytes: evaluate "
                 "less often"
             )
         self.append(content)
@@ -150,7 +150,7 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
     success, seconds = array("d"), array("d")
     try:
         if files.size(path.name) > _LARGEST:
-            raise ValueError(f"it has {files.size(path.name)} bytes; at most {_LARGEST} are read")
+            raise ValueError(f"it must have at most {_LARGEST} bytes; got {files.size(path.name)}")
         with suppress(FileNotFoundError), files.open(path.name) as file:
             for row in _rows(file, of_run):
                 steps.append(int(row["steps"]))
@@ -170,7 +170,7 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
             raise ValueError("steps must increase and returns must be finite")
         return found
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
-        raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
+        raise RunError(f"{path} is damaged and cannot be read: {error!r}") from error
 
 
 def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
@@ -185,7 +185,7 @@ def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
             return
         values = next(csv.reader([line.decode()]), [])
         if of_run and header and values and len(values) != len(header):
-            raise ValueError("a row has more values than the header, or fewer")
+            raise ValueError("a row and the header have different numbers of values")
         if header and values:
             yield dict(zip(header, values, strict=False))
         header = header or values

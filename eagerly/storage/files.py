@@ -22,8 +22,8 @@ from typing import Any
 _DESCRIPTORS = Path("/proc/self/fd")  # on Linux: refers to open directories, whatever their paths
 _CHUNK = 2**20
 _DEPTH = 8  # levels searched for run directories
-_NO_FILE = "is not a file, but a link, a pipe or a folder"
-LINK = "is a link: link the whole run directory instead"
+_NO_FILE = "must be a regular file, not a link, pipe or directory"
+LINK = "is a symbolic link: link the whole run directory instead"
 
 
 class RunFiles:
@@ -227,7 +227,7 @@ class RunFiles:
                 shutil.rmtree(last, dir_fd=at)  # does not follow links either
             except RecursionError as error:
                 path = str(self.path / name)
-                raise OSError(errno.ELOOP, "folders are nested too deeply", path) from error
+                raise OSError(errno.ELOOP, "directories are nested too deeply", path) from error
 
     # --- helpers ------------------------------------------------------------------------------
 

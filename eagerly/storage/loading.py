@@ -61,7 +61,7 @@ def policy_of(run: Run, which: str | None) -> Policy:
         raise
     except Exception as error:  # run directories are untrusted input
         raise RunError(
-            f"the policy of {run.path} does not fit its settings: {type(error).__name__}: {error}"
+            f"the policy of {run.path} does not match its settings: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -69,16 +69,16 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     found = saved.policies()
     if "best" not in found and _evaluated_at_end(run, saved):
         found["best"] = found["latest"]
-    why = "no policy that has had an update was evaluated"
+    why = "no policy has been evaluated since the first update"
     if run.overridden_at():
         why = "it has not been evaluated since its settings were overridden"
     no_best = f"{run.path} has no best policy yet, because {why}"
     if which is None:
         which = "best" if "best" in found else "latest"
         if which == "latest":
-            _log.warning("%s: taking the latest policy, of step %s", no_best, saved.manifest.steps)
+            _log.warning("%s: using the latest policy, from step %s", no_best, saved.manifest.steps)
     elif which not in found:
-        raise RunError(f'{no_best}: ask for the latest one, with --which latest or which="latest"')
+        raise RunError(f'{no_best}: select the latest one with --which latest or which="latest"')
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     observations, actions = run.agent_config.spaces(*spaces)

@@ -62,7 +62,7 @@ class RunLock:
         if found is not None and _identity(found) in _held:
             # Opening and closing the file again would release the lock of the whole process.
             raise RunError(
-                f"{self._path} is already being trained in this process: close that first"
+                f"{self._path} is already being trained in this process: close that trainer first"
             )
         file = self._files.open_to_write(_NAME, os.O_CREAT)
         try:
@@ -87,13 +87,13 @@ class RunLock:
             holder = os.pread(file.fileno(), 200, 0).decode(errors="replace").strip()
             if _is_dead(holder):
                 raise RunError(
-                    f"{self._path} is locked, although its holder is dead ({holder}): a process "
-                    f"that it started keeps the lock. End that (lsof {self._path / _NAME} lists "
+                    f"{self._path} is locked, although the lock holder is dead ({holder}): one of "
+                    f"its child processes keeps the lock. End it (lsof {self._path / _NAME} lists "
                     "it), or choose another --run-dir"
                 ) from error
             raise RunError(
                 f"{self._path} is being trained by another process "
-                f"({holder or 'which just begins'}): stop that, or choose another --run-dir"
+                f"({holder or 'which is just starting'}): stop it, or choose another --run-dir"
             ) from error
 
     def check(self) -> None:
@@ -106,14 +106,14 @@ class RunLock:
         found = self._files.status(_NAME)
         if found is None:
             here = self._path.is_dir()
-            what = "its lock was removed" if here else "the run directory has vanished"
+            what = "its lock was removed" if here else "the run directory was removed or moved"
             raise OSError(errno.ENOENT, what, str(self._path))
         if self._file is None or _identity(found) != self._identity:
             raise OSError(f"{self._path} is no longer the directory that was opened")
         try:
             _take(self._file)
         except (BlockingIOError, PermissionError) as error:
-            what = "another process trains in this run directory by now"
+            what = "another process is now training in this run directory"
             raise OSError(errno.EBUSY, what, str(self._path)) from error
 
     def __del__(self) -> None:

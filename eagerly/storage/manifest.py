@@ -103,8 +103,8 @@ def write_manifest(files: RunFiles, manifest: Manifest) -> None:
         sizes = {part: len(json.dumps(state)) for part, state in manifest.state.items()}
         largest = max(sizes, key=sizes.__getitem__)
         raise RunError(
-            f"{error}. The largest state is that of {largest}: keep large values in it, or in an "
-            "info that it remembers, as NumPy arrays, which are stored in separate files"
+            f"{error}. The largest state is that of {largest}: store its large values, including "
+            "those in an info that it keeps, as NumPy arrays, which go to separate files"
         ) from error
 
 
@@ -132,7 +132,7 @@ def _manifest_of(files: RunFiles, folder: str, document: dict[str, Any]) -> Mani
         manifest = Manifest(**document)
         _check(manifest, folder)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is not a manifest: {error!r}") from error
+        raise ValueError(f"it is not a valid manifest: {error!r}") from error
     return manifest
 
 
@@ -189,31 +189,31 @@ def _check(manifest: Manifest, folder: str) -> None:
     """Validates the fields needed to open the parts, whose readers validate the rest."""
     for count in (manifest.steps, manifest.updates, manifest.revision):
         if not isinstance(count, int) or not 0 <= count < _LARGEST:
-            raise ValueError(f"it counts {count!r} steps, updates or revisions")
+            raise ValueError(f"its number of steps, updates or revisions is invalid: {count!r}")
     if manifest.folder != folder:
-        raise ValueError(f"it belongs to {manifest.folder}")
+        raise ValueError(f"it is the manifest of {manifest.folder}")
     for names, allowed in ((manifest.parts, PART), (manifest.growing, GROWING)):
         for name, description in names.items():
             size = description["bytes"]
             if not allowed.fullmatch(name) or not isinstance(size, int):
-                raise ValueError(f"it names {name!r}, which no run has")
+                raise ValueError(f"it lists an invalid file: {name!r}")
             if not 0 <= size < _LARGEST_FILE:
-                raise ValueError(f"{name} is to have {size} bytes")
+                raise ValueError(f"the size of {name} is invalid: {size} bytes")
     own = {"networks.index", "networks.data-00000-of-00001"}
     if not {f"{manifest.folder}/{name}" for name in own} <= manifest.parts.keys():
-        raise ValueError("it has not all the parts of a checkpoint")
+        raise ValueError("it does not list the network files")
     stop = None
     for segment in manifest.replay:
         follows = stop is None or segment.start == stop
         if segment.path not in manifest.parts or not follows or segment.stop <= segment.start:
-            raise ValueError(f"the replay segment {segment.path} does not follow the one before")
+            raise ValueError(f"replay segment {segment.path} is unlisted, empty or not contiguous")
         stop = segment.stop
     for name in ("state", "spaces", "conditions", "config"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"its {name} is not a JSON object")
     if not isinstance(manifest.in_round, bool):
-        raise ValueError("it does not say whether a round is complete")
+        raise ValueError("in_round must be a boolean")
     if list(manifest.pending) != [name for name in PENDING if name in manifest.pending]:
-        raise ValueError(f"pending must hold some of {PENDING} in order; got {manifest.pending}")
+        raise ValueError(f"pending must be a subset of {PENDING} in order; got {manifest.pending}")
     if bool(manifest.pending) and not manifest.in_round:
-        raise ValueError(f"a complete round owes {manifest.pending}")
+        raise ValueError(f"pending must be empty between rounds; got {manifest.pending}")

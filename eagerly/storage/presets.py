@@ -40,43 +40,44 @@ _PATIENT = {"warmup_steps": 25_000}
 ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
     {
         "HalfCheetah-v5": Preset(
-            {}, "the defaults are the settings of the TD3 authors' code, which were chosen on it"
+            {}, "the defaults: settings of the TD3 authors' code, which were chosen on HalfCheetah"
         ),
         "Hopper-v5": Preset(
             _LARGE_STEPS,
-            "at 200 000 steps Spinning Up (1e-3) has 1469 to 1751, Tianshou (3e-4) 887",
+            "return at 200,000 steps: Spinning Up (1e-3) 1469 to 1751, Tianshou (3e-4) 887",
         ),
         "Walker2d-v5": Preset(
             {},
-            "the defaults: step sizes of 1e-3 were published with other networks and on versions "
-            "before 5 alone, whose friction is another (2421 to 2577 at 200 000 steps, beside 900 "
-            "to 1212 with 3e-4)",
+            "the defaults: learning rates of 1e-3 were published only with other networks and for "
+            "versions before 5, whose friction differs (2421 to 2577 at 200,000 steps, compared "
+            "with 900 to 1212 for 3e-4)",
         ),
         "Ant-v5": Preset(
             _PATIENT,
-            "Tianshou (3e-4, 25 000 random steps) has 1987 at 200 000 steps; the code of 2018 "
-            "(1e-3, 10 000 random steps) 931",
+            "return at 200,000 steps: Tianshou (3e-4, 25,000 random steps) 1987, the code of 2018 "
+            "(1e-3, 10,000 random steps) 931",
         ),
         "Humanoid-v5": Preset(
             _PATIENT,
-            "Tianshou and CleanRL, both with 25 000 random steps, have 5035 to 5043 at 1 M steps; "
-            "100 random steps without exploration noise stay at 85 (Gymnasium's validation of v5)",
+            "Tianshou and CleanRL, both with 25,000 random steps, reach 5035 to 5043 at 1 M steps; "
+            "with 100 random steps and no exploration noise, returns stay at 85 (Gymnasium's "
+            "validation of v5)",
         ),
         "Swimmer-v5": Preset(
             {"discount": 0.9999},
-            "with 0.99 every source ends below 100; RL Baselines3 Zoo has 359 with 0.9999",
+            "with 0.99, every source ends below 100; RL Baselines3 Zoo reaches 359 with 0.9999",
         ),
-        "Reacher-v5": Preset(_SMALL, "the warm-up and step size of the TD3 paper's code"),
-        "InvertedPendulum-v5": Preset(_SMALL, "the warm-up and step size of the TD3 paper's code"),
+        "Reacher-v5": Preset(_SMALL, "warm-up and learning rate of the TD3 paper's code"),
+        "InvertedPendulum-v5": Preset(_SMALL, "warm-up and learning rate of the TD3 paper's code"),
         "InvertedDoublePendulum-v5": Preset(
-            _SMALL, "the warm-up and step size of the TD3 paper's code"
+            _SMALL, "warm-up and learning rate of the TD3 paper's code"
         ),
-        "PendulumPositions-v1": Preset(_SMALL, "those of Pendulum-v1"),
+        "PendulumPositions-v1": Preset(_SMALL, "settings of Pendulum-v1"),
         "CartPole-v1": Preset(
             _CART,
-            "those of Pendulum-v1, and targets that follow faster; measured in docs/spaces.md",
+            "settings of Pendulum-v1 with faster target networks; measured in docs/spaces.md",
         ),
-        "CartPolePositions-v1": Preset(_CART, "those of CartPole-v1"),
+        "CartPolePositions-v1": Preset(_CART, "settings of CartPole-v1"),
         "PendulumPixels-v1": Preset(
             {
                 "critic_learning_rate": 1e-3,
@@ -88,16 +89,16 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
                 "exploration_noise": 0.2,
                 "mode": "graph",
             },
-            "three runs with them end between -213 and -170; step sizes of Pendulum-v1 were worse",
+            "three runs end between -213 and -170; the learning rates of Pendulum-v1 were worse",
         ),
-        "PendulumFlickering-v1": Preset(_SMALL, "those of Pendulum-v1"),
+        "PendulumFlickering-v1": Preset(_SMALL, "settings of Pendulum-v1"),
         "HopperPositions-v5": Preset(
             {},
-            "the defaults: with the step sizes of Hopper-v5 the actor of one of two runs with a "
-            "GRU was at its bounds from 15 000 steps on, and stayed there",
+            "the defaults: with the learning rates of Hopper-v5, the actor of one of two GRU runs "
+            "saturated at 15,000 steps and did not recover",
         ),
         "Pendulum-v1": Preset(
-            _SMALL, "RL Baselines3 Zoo's step size; DDPG then swings up (docs/learning.md)"
+            _SMALL, "learning rate of RL Baselines3 Zoo; DDPG then swings up (docs/learning.md)"
         ),
     }
 )
@@ -144,4 +145,4 @@ def with_preset(
     acting = {n: value for n, value in rest.items() if not declared[n].idle_because(both)}
     line = f"{title}: {', '.join(f'{n} {value}' for n, value in acting.items()) or 'the defaults'}"
     other = ", ".join(f"{n} {settings[n]}" for n in under if n in settings)
-    return acting | settings, line + (f"; given: {other}" if other else "")
+    return acting | settings, line + (f"; overridden: {other}" if other else "")

@@ -128,8 +128,8 @@ class Run:
                 trust(self.path, named)
         except OSError as error:
             _log.warning(
-                f"note: that this run is yours cannot be remembered ({error}): to resume, evaluate "
-                "or plot it, add --trust"
+                f"this run cannot be added to the list of trusted runs ({error}): add --trust to "
+                "resume, evaluate or plot it"
             )
 
     def lock(self) -> None:
@@ -189,7 +189,7 @@ class Run:
         self.lock()
         if self.is_new and (self.path / "config.json").exists():
             self.unlock()
-            raise RunError(f"{self.path} was begun by another process meanwhile: try again")
+            raise RunError(f"{self.path} was created by another process in the meantime: try again")
         # After falling back to an older checkpoint, an override applies from there on.
         self.history = [entry | {"steps": min(entry["steps"], steps)} for entry in self.history]
         if self.overridden:
@@ -250,18 +250,20 @@ def open_run(
     if path is not None and _is_run(path):
         return _continued(path, agent, given, override, trust)
     if agent is None:
-        raise RunError(f"{path} is not a run: it has no config.json")
+        raise RunError(f"{path} is not a run directory: it has no config.json")
     if path is not None and path.exists() and not _is_empty(path):
-        raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
+        raise RunError(
+            f"{path} exists but is not a run directory (no config.json): choose another --run-dir"
+        )
     if not given.get("env"):
-        raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
+        raise RunError("a new run needs an environment: set --env, for example HalfCheetah-v5")
     settings, preset = with_preset(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings, is_new=True)
     _check_effect(config, agent_config, given)
     if config.steps <= config.warmup_steps:
         _log.warning(
-            f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
-            f"{config.warmup_steps} (preset {preset})"
+            f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
+            f"which is {config.warmup_steps} (preset {preset})"
         )
     return Run(
         path or _made_up_path(agent, config),
@@ -288,8 +290,8 @@ def _check_env(env: Any) -> None:
     """Raises a `RunError` if `env` is an instance instead of an id or factory."""
     if isinstance(env, gymnasium.Env):
         raise RunError(
-            "env must be a Gymnasium id, or a class or function that returns a new environment in "
-            f"every call; got an instance, {type(env).__name__}. A run creates several "
+            "env must be a Gymnasium id, or a class or function that returns a new environment on "
+            f"every call; got an instance of {type(env).__name__}. A run creates several "
             "environments, for example to evaluate and to resume: pass the class, or "
             "lambda: MyEnv(...)"
         )
@@ -335,8 +337,8 @@ def _continued(
             for name, (old, new) in changed.items()
         )
         raise RunError(
-            f"{path} was started with other settings:\n{lines}Leave them out to continue as saved, "
-            "choose another --run-dir, or accept the change with --override."
+            f"{path} was started with different settings:\n{lines}Omit them to resume with the "
+            "saved values, choose another --run-dir, or accept the changes with --override."
         )
     return Run(
         path,
@@ -363,9 +365,9 @@ def _check_fixed(
             fixed = fixed.unmet(values, None) is None
         if fixed and given[name] != saved[name]:
             raise RunError(
-                f"{flag_name(name)} of {path} stays {format_setting(saved[name])}, also with "
-                f"--override, because {why}: begin a new run, with "
-                f"--init-from {path} if it is to start from this policy"
+                f"{flag_name(name)} of {path} must stay {format_setting(saved[name])}, even with "
+                f"--override, because {why}: start a new run, with "
+                f"--init-from {path} to start from this policy"
             )
 
 
@@ -397,7 +399,7 @@ def _untrusted_settings(
                 continue
             raise RunError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
-                "directory that holds it, or put that on PYTHONPATH"
+                "directory that contains it, or add that directory to PYTHONPATH"
             ) from error
     if trusted or not alone or is_trusted(path, named):
         return {}
@@ -427,8 +429,8 @@ def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunEr
     flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
     return RunError(
-        f"{path} was not trained here by you, and would {described(named)}: add --trust (in Python "
-        f"trust=True) if you know that this is harmless{instead}"
+        f"{path} is not trusted (you did not train it here) and would {described(named)}: add "
+        f"--trust (in Python trust=True) if you know that this is safe{instead}"
     )
 
 
@@ -507,10 +509,10 @@ def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
             document = _checked(manifest.config)  # verified by the manifest's checksum
         except ValueError:
             continue
-        taken = f"the settings are those of the checkpoint of step {manifest.steps}"
-        _log.log(level, "%s; %s. (--override changes settings.)", why, taken)
+        taken = f"using the settings saved in the checkpoint at step {manifest.steps}"
+        _log.log(level, "%s; %s (change settings with --override)", why, taken)
         return document
-    raise RunError(f"{why}. (--override changes settings; the file is not to be edited.)")
+    raise RunError(f"{why} (do not edit the file: change settings with --override)")
 
 
 def _checked(document: dict[str, Any]) -> dict[str, Any]:
@@ -522,14 +524,14 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
     """
     kinds = {"format": int, "agent": str, "settings": dict, "history": list}
     if unknown := document.keys() - kinds.keys():
-        raise ValueError(f"it holds {sorted(unknown)}, which is not known")
+        raise ValueError(f"it has unknown keys: {sorted(unknown)}")
     for key, kind in kinds.items():
         if not isinstance(document.get(key), kind):
-            raise ValueError(f"{key} is not a {kind.__name__}")
+            raise ValueError(f"{key} must be of type {kind.__name__}")
     check_format(document["format"], FORMAT, "this run")
     for entry in document["history"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
-            raise ValueError(f"history holds {entry!r}")
+            raise ValueError(f"history has an invalid entry: {entry!r}")
     return document
 
 

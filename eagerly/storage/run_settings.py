@@ -30,7 +30,7 @@ def declared_settings(agent: str) -> dict[str, Setting]:
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
     if taken := {*RunConfig.SETTINGS, *_RESERVED} & config.SETTINGS.keys():
-        raise RunError(f"{agent} declares {min(taken)}, which every run has already: rename it")
+        raise RunError(f"{agent} redeclares the run setting {min(taken)}: rename it")
     return {**RunConfig.SETTINGS, **config.SETTINGS}
 
 
@@ -82,9 +82,9 @@ def check_saved(document: Mapping[str, Any]) -> RunConfig:
     """
     settings, agent = document["settings"], document["agent"]
     if wrong := sorted(_RESERVED & settings.keys()):
-        raise ValueError(f"among its settings: {', '.join(wrong)}")
+        raise ValueError(f"its settings contain reserved names: {', '.join(wrong)}")
     if "env" not in settings:
-        raise ValueError("it has no env")
+        raise ValueError("its settings have no env")
     run = RunConfig(**{n: value for n, value in settings.items() if n in RunConfig.SETTINGS})
     if agent not in agent_names():
         split_name(agent, "agent", f"one of {', '.join(agent_names())}, or module:Class")

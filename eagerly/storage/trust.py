@@ -170,11 +170,11 @@ def described(named: Mapping[str, Any]) -> str:
         )
         found.append("import " + ", ".join(imports))
     if "env_kwargs" in named:
-        found.append(f"give its environment {_cut(json.dumps(named['env_kwargs']))}")
+        found.append(f"pass {_cut(json.dumps(named['env_kwargs']))} to its environment")
     if "init_from" in named:
-        found.append(f"begin with the policy of {_cut(json.dumps(named['init_from']))}")
+        found.append(f"start from the policy of {_cut(json.dumps(named['init_from']))}")
     for name in sorted(named.keys() - OUTSIDE.keys()):
-        found.append(f"give its agent the {_cut(name)} {_cut(json.dumps(named[name]))}")
+        found.append(f"set {_cut(name)} of its agent to {_cut(json.dumps(named[name]))}")
     return " and ".join(found)
 
 
@@ -189,5 +189,5 @@ def _collection(named: Mapping[str, Any]) -> list[str]:
         return ["start a Ray cluster on this machine", *found]
     if kind != PROCESSES:
         address = kind.partition(":")[2]
-        return [f"join the Ray cluster at {address} and run what its actors answer", *found]
+        return [f"join the Ray cluster at {address} and execute what its actors return", *found]
     return found or ["start processes"] * ("collectors" in named)

@@ -104,7 +104,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)
     make = run.environment()
-    with watchdog.calling(f"making environment {make.name!r}"):
+    with watchdog.calling(f"creating environment {make.name!r}"):
         env = make()
     spaces = env.observation_space, env.action_space
     try:
@@ -141,15 +141,15 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         and not tf.config.list_logical_devices("GPU")
     ):
         _log.warning(
-            "XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time"
+            "XLA convolutions are slow on a CPU: --mode graph takes a fraction of the time"
         )
     if kept and agent.Budget is not None:
         raise RunError(
-            f"{run.agent} decides itself when updates are made: leave out --policy-checkpoints, "
-            "which makes them at the ends of episodes"
+            f"{run.agent} has its own update schedule, which is incompatible with "
+            "--policy-checkpoints (updates at the end of an episode): omit --policy-checkpoints"
         )
     buffer = _buffer(config, agent)
-    with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
+    with watchdog.calling(f"reading the goals of environment {make.name!r}", patience=100):
         accumulator, info_keys = make_hindsight(agent, guarded, make.name, seed=config.seed)
     if config.policy_lag:  # a background thread steps the environments
         watchdog = watchdog.another()
@@ -207,10 +207,10 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
     size = tf.as_dtype(run.agent_config.variable_dtype).size
     # Networks, target networks, and Adam's two moments.
     needed = 4 * size * builder.least_parameters()
-    check_memory(needed, "training networks of these --hidden-sizes", "give smaller ones")
+    check_memory(needed, "training networks with these --hidden-sizes", "reduce them")
     if run.config.collectors == PROCESSES and (count := run.config.num_collectors):
         what = f"a process for each of {count} --num-collectors"
-        check_memory(count * _PROCESS_BYTES, what, "give fewer")
+        check_memory(count * _PROCESS_BYTES, what, "reduce their number")
 
 
 _PROCESS_BYTES = 2**26  # for an environment without a simulator
@@ -225,17 +225,17 @@ def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) 
     rows = min(
         config.replay_capacity, (config.steps + config.steps_per_round) * agent_config.rows_per_step
     )
-    what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
+    what = f"a replay buffer of {rows} transitions with {layout.width} float32 values each"
     needed = layout.row_bytes * rows
     if agent_config.sampling != UNIFORM:
         needed += SumTree.bytes_of(rows)
-        what += " and their priorities,"
-    check_memory(needed, what, "give a smaller --replay-capacity")
+        what += ", and with priorities,"
+    check_memory(needed, what, "reduce --replay-capacity")
     least = layout.least_rows(config.num_envs)
     if config.replay_capacity < least:
         raise RunError(
-            f"replay_capacity must be at least {least} for {config.num_envs} environments with "
-            f"memories or images; got {config.replay_capacity}"
+            f"replay_capacity must be at least {least} for {config.num_envs} environments with a "
+            f"recurrent agent or image observations; got {config.replay_capacity}"
         )
 
 
@@ -248,12 +248,12 @@ def _buffer(config: RunConfig, agent: Agent) -> Buffer:
         raise RunError(str(error)) from error
     except (MemoryError, ValueError) as error:  # more than the system can allocate
         raise RunError(
-            f"no memory for replay_capacity {config.replay_capacity}: {error}; "
-            f"{gigabytes(available_memory())} are available: give a smaller --replay-capacity"
+            f"cannot allocate replay_capacity {config.replay_capacity}: {error}; "
+            f"{gigabytes(available_memory())} available: reduce --replay-capacity"
         ) from error
     if len(buffer):  # a resumed run would add them twice
         raise RunError(
-            f"{type(agent).__name__}.replay_buffer must return an empty buffer for a run; got "
-            f"{len(buffer)} rows: add them in a callback's on_begin, when training.steps is 0"
+            f"{type(agent).__name__}.replay_buffer must return an empty buffer; got {len(buffer)} "
+            "rows: add them in a callback's on_begin, when training.steps is 0"
         )
     return buffer

@@ -85,6 +85,6 @@ class BestPolicyTracker:
         self.forget_best()
         if (best := state["best"]) is not None:
             if not math.isfinite(best["return"]):
-                raise ValueError(f"the best return is {best['return']}")
+                raise ValueError(f"the best return must be finite; got {best['return']}")
             self.best_step, self.best_return = int(best["step"]), float(best["return"])
             self._best = dict(best["weights"])

@@ -121,8 +121,8 @@ class Callbacks:
             if unknown:
                 methods = ", ".join(name for name in vars(Callback) if name.startswith("on_"))
                 raise RunError(
-                    f"{type(callback).__name__}.{unknown[0]} would never be called: the methods of "
-                    f"a callback are {methods}"
+                    f"{type(callback).__name__}.{unknown[0]} would never be called: callback "
+                    f"methods are {methods}"
                 )
         self.hear = bool(self._callbacks)
         self._failed: tuple[str, BaseException] | None = None  # the method and its exception
@@ -151,7 +151,7 @@ class Callbacks:
             method, raised = self._failed
             told = "".join(traceback.format_exception(raised)).rstrip()
             raise RunError(
-                f"stopped after step {step}, with a checkpoint: {method} raised\n{told}"
+                f"stopped after step {step}, checkpoint saved: {method} raised\n{told}"
             ) from raised
 
 
@@ -254,7 +254,7 @@ class ProgressReports(Callback):
         except BlockingIOError:
             return  # the pipe is full: skip this report
         except OSError:
-            training.stop("the process that started it has ended")
+            training.stop("the parent process has ended")
 
 
 def _described(evaluation: Evaluation, is_best: bool) -> str:

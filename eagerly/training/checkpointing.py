@@ -33,8 +33,8 @@ def spared_by_a_full_disk(step: int) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         _log.warning(
-            "NO CHECKPOINT at step %s: %s. Make space: the next one tries again, and the run "
-            "fails if the last one does.",
+            "NO CHECKPOINT at step %s: %s. Free disk space: the next checkpoint retries, and the "
+            "run fails if its last checkpoint cannot be written.",
             step,
             error,
         )
@@ -108,8 +108,8 @@ class Checkpoints:
         environments = self._parts.collector.environments
         if environments.lost.any():
             _log.warning(
-                "environments %s began a fresh episode, and the run differs from one that never "
-                "stopped: %s",
+                "environments %s started new episodes, and the run differs from an uninterrupted "
+                "one: %s",
                 environments.lost.nonzero()[0].tolist(),
                 environments.why_lost,
             )
@@ -189,8 +189,8 @@ def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | Non
     manifest = saved.manifest
     if spaces not in (None, manifest.spaces):
         raise RunError(
-            f"the environment has other spaces than it had: {spaces}, not {manifest.spaces}. Go on "
-            "with the version that the run began with, or begin another --run-dir."
+            f"the environment's spaces have changed: got {spaces}, expected {manifest.spaces}. "
+            "Resume with the environment version that the run started with, or use a new --run-dir."
         )
     try:
         saved.restore(contents)
@@ -198,10 +198,10 @@ def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | Non
         raise
     except Exception as error:  # a run directory from elsewhere may hold anything
         raise RunError(
-            f"what was saved does not fit the settings: {type(error).__name__}: {error}"
+            f"the checkpoint does not match the settings: {type(error).__name__}: {error}"
         ) from error
     if changed := differing(manifest.conditions, conditions()):
         _log.warning(
-            "continued, but the last bits may differ from a run that never stopped: %s",
+            "resumed, but results may differ from an uninterrupted run in the last bits: %s",
             "; ".join(changed),
         )

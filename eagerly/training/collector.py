@@ -74,16 +74,16 @@ class Collector:
         if accumulator is None:
             if agent.config.hindsight != NO_HINDSIGHT:
                 raise ValueError(
-                    "hindsight needs an environment with goals: use Collector.make, or give an "
-                    "accumulator from eagerly.training.goal_replay.make_hindsight"
+                    "hindsight replay requires an environment with goals: use Collector.make, or "
+                    "pass an accumulator from eagerly.training.goal_replay.make_hindsight"
                 )
             accumulator = agent.accumulator()
         self._accumulator = accumulator
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
-                f"{type(buffer).__name__} needs every step of an episode, and "
-                f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
-                "images"
+                f"{type(buffer).__name__} requires every step of an episode, but "
+                f"{type(self._accumulator).__name__} is not one_to_one: use this accumulator "
+                "without memory and images"
             )
         # The buffer validates values, but an accumulator may hold them across a checkpoint first.
         self._checked: RowWriter | None = None
@@ -105,8 +105,8 @@ class Collector:
         can_lag = self._groups_act and isinstance(policy, NumpyActor)  # a checkpoint can store it
         if policy_lag and not can_lag:
             raise ValueError(
-                f"--policy-lag must be 0 for this {type(agent).__name__}: its policy does not act "
-                "in NumPy without a memory"
+                f"--policy-lag must be 0 for this {type(agent).__name__}: its policy is recurrent "
+                "or does not act in NumPy"
             )
         self._policy_lag = policy_lag
         self._in_flight: RowPolicy | None = None  # policy of a started round
@@ -270,7 +270,7 @@ class Collector:
                 if len(ends):
                     self._buffer.add(transitions, ends)
             except ValueError as error:  # inconsistent image stacks
-                raise RunError(f"the replay buffer does not take the next step: {error}") from error
+                raise RunError(f"the replay buffer rejected the next step: {error}") from error
 
     def state(self) -> dict[str, Any]:
         """Returns the step count, the behavior policy's state, and the episodes in progress.

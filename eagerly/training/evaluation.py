@@ -107,9 +107,9 @@ def evaluation_seeds(seed: int, episodes: int) -> list[int]:
 def episodes_at_limit(evaluation: Evaluation, steps_limit: int) -> str:
     """Returns the warning about episodes that were cut off at the step limit."""
     return (
-        f"{evaluation.at_limit} of {len(evaluation.returns)} evaluation episodes did not end "
-        f"within {steps_limit} steps and were ended there: give the environment a time limit, or "
-        "raise the limit of steps (--evaluation-steps-limit, or --steps-limit of evaluate)"
+        f"{evaluation.at_limit} of {len(evaluation.returns)} evaluation episodes were cut off "
+        f"after {steps_limit} steps: give the environment a time limit, or raise the step limit "
+        "(--evaluation-steps-limit, or --steps-limit of evaluate)"
     )
 
 
@@ -186,7 +186,8 @@ def run_episodes(
             at_limit += not ended
             if not np.isfinite(returns[episode]):
                 raise FloatingPointError(
-                    f"the return of evaluation episode {episode} became {returns[episode]}"
+                    f"the return of evaluation episode {episode} must be finite; got "
+                    f"{returns[episode]}"
                 )
     return Evaluation(returns, lengths, infos, at_limit=at_limit)
 
@@ -239,8 +240,8 @@ def _episode(
         try:
             if not _is_finite(parts(observation)):
                 raise FloatingPointError(
-                    f"observation must be finite in float32; step {length} of an evaluation "
-                    f"episode gave {observation}"
+                    f"observation must be finite in float32; got {observation} in step {length} of "
+                    "an evaluation episode"
                 )
             action = act(observation, reward, **masked)
         except ValueError as error:

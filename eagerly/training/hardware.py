@@ -33,10 +33,10 @@ def set_device(device: str) -> None:
     find_devices()
     gpus = tf.config.list_physical_devices("GPU")
     if device == "gpu" and not gpus:
-        built = "" if tf.test.is_built_with_cuda() else " This TensorFlow is built without CUDA."
+        built = "" if tf.test.is_built_with_cuda() else " This TensorFlow has no CUDA support."
         raise RunError(
-            f"--device gpu: TensorFlow finds no GPU.{built} On Linux with an NVIDIA driver: "
-            "pip install 'eagerly[gpu]'. If that is installed, TF_CPP_MIN_LOG_LEVEL=0 shows why "
+            f"--device gpu: TensorFlow found no GPU.{built} On Linux with an NVIDIA driver: "
+            "pip install 'eagerly[gpu]'. If it is installed, TF_CPP_MIN_LOG_LEVEL=0 shows why "
             "TensorFlow does not use the GPU."
         )
     used = [] if device == "cpu" else gpus[:1]
@@ -48,8 +48,8 @@ def set_device(device: str) -> None:
     except RuntimeError:  # TensorFlow is already initialized
         if tf.config.get_visible_devices("GPU") != used:
             _log.warning(
-                f"TensorFlow is already running in this process with other devices: --device "
-                f"{device} does not act"
+                f"TensorFlow is already initialized in this process with other devices: --device "
+                f"{device} has no effect"
             )
     if used:
         tf.config.experimental.enable_op_determinism()
@@ -64,8 +64,8 @@ def set_threads(intra_op: int, inter_op: int) -> None:
         running = threads()
         if running != {"intra_op_threads": intra_op, "inter_op_threads": inter_op}:
             _log.warning(
-                f"TensorFlow is already running in this process with {running} (0 means all "
-                "cores): the thread settings of the run do not act"
+                f"TensorFlow is already initialized in this process with {running} (0 means all "
+                "cores): the run's thread settings have no effect"
             )
 
 
@@ -100,19 +100,19 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
     """
     kept = "networks, replay buffer and random states are restored"
     if not restores:
-        return f"not bit for bit: episodes begin afresh (--restore-episodes no); {kept}"
+        return f"not bit for bit: episodes start over (--restore-episodes no); {kept}"
     if repeats is False:
         return (
-            "not bit for bit: the environment does not repeat itself from its seed, and an episode "
-            f"that does not come back begins afresh; {kept}"
+            "not bit for bit: the environment is not deterministic given its seed, and episodes "
+            f"that cannot be restored start over; {kept}"
         )
-    seen = "as it just did" if repeats else "which this start did not check"
-    condition = f"if the environment repeats itself from its seed, {seen}"
+    seen = "as just verified" if repeats else "which was not checked"
+    condition = f"if the environment is deterministic given its seed, {seen}"
     if gpu() is None:
-        return f"bit for bit, with the same versions, threads and processor, {condition}"
+        return f"bit for bit, with the same versions, threads and CPU, {condition}"
     return (
-        f"with TensorFlow's deterministic operations, {condition}; that this is bit for bit on a "
-        "GPU was never measured: `make prove-resume` in a clone does it"
+        f"with TensorFlow's deterministic operations, {condition}; never measured to be bit for "
+        "bit on a GPU: run `make prove-resume` in a clone"
     )
 
 
@@ -127,18 +127,18 @@ def check_precision(precision: str, mode: str) -> None:
     flags = _cpu_flags()
     if flags is None:
         _log.warning(
-            "whether this processor has bfloat16 instructions is unknown: without them "
+            "cannot determine whether this CPU has bfloat16 instructions: without them, "
             "mixed_bfloat16 is slower than float32"
         )
     elif not flags & _BFLOAT16_FLAGS:
         raise RunError(
-            f"this processor has no bfloat16 instructions ({', '.join(sorted(_BFLOAT16_FLAGS))}): "
-            "mixed_bfloat16 would be slower than float32 here; leave --precision float32"
+            f"this CPU has no bfloat16 instructions ({', '.join(sorted(_BFLOAT16_FLAGS))}): "
+            "mixed_bfloat16 would be slower than float32; use --precision float32"
         )
     if mode == "xla":
         _log.warning(
-            "XLA does not use the bfloat16 instructions of a CPU: mixed_bfloat16 is slower than "
-            "float32 in this mode; --mode graph --intra-op-threads 1 --inter-op-threads 2 uses them"
+            "XLA does not use a CPU's bfloat16 instructions: mixed_bfloat16 is slower than float32 "
+            "in this mode; --mode graph --intra-op-threads 1 --inter-op-threads 2 uses them"
         )
 
 
@@ -194,7 +194,7 @@ def check_memory(needed: int, what: str, advice: str) -> None:
     available = available_memory()
     if needed > available:
         raise RunError(
-            f"{what} needs {gigabytes(needed)} of memory, {gigabytes(available)} are available: "
+            f"{what} needs {gigabytes(needed)} of memory, {gigabytes(available)} available: "
             f"{advice}"
         )
 
@@ -231,7 +231,7 @@ def conditions() -> dict[str, Any]:
 def differing(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
     """Returns a readable text for each condition that has changed."""
     return [
-        f"{name} was {saved.get(name)}, is {current.get(name)}"
+        f"{name} was {saved.get(name)}, is now {current.get(name)}"
         for name in sorted(saved.keys() | current.keys())
         if saved.get(name) != current.get(name)
     ]

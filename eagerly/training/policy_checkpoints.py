@@ -95,9 +95,9 @@ class PolicyCheckpoints(UpdateBudget):
             self._judge(rollout)
         elif self._since_end > LONGEST_EPISODE:
             raise RunStoppedError(
-                f"no episode has ended in {LONGEST_EPISODE} steps of each environment, and with "
-                "--policy-checkpoints updates are made only at the ends of episodes: give the "
-                "environment a time limit, or begin another run with --no-policy-checkpoints"
+                f"no episode has ended within {LONGEST_EPISODE} steps per environment, and with "
+                "--policy-checkpoints updates are made only when an episode ends: give the "
+                "environment a time limit, or start a new run with --no-policy-checkpoints"
             )
 
     def _judge(self, rollout: Rollout) -> None:

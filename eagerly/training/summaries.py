@@ -42,17 +42,17 @@ _LAYOUT = {
     "Returns": {
         "evaluation": [_MEAN, BEST],
         "evaluation and training": [_MEAN, "training/return_mean"],
-        "lengths of episodes": ["evaluation/length_mean", "training/length_mean"],
+        "episode lengths": ["evaluation/length_mean", "training/length_mean"],
     },
     "Values": {
-        "values of the critic and their targets": [
+        "critic values and their targets": [
             "values/mean",
             "values/target_mean",
             "values/max",
         ]
     },
     "Losses": {"critics": ["losses/critic"], "actor": ["losses/actor"]},
-    "Actions": {"share at the bounds": ["actions/saturation"]},
+    "Actions": {"fraction at the bounds": ["actions/saturation"]},
     "Speed": {"steps and updates": ["speed/steps_per_second", "speed/updates_per_second"]},
 }
 
@@ -70,7 +70,7 @@ def _layout() -> Any:
         value=_MEAN, lower="evaluation/return_min", upper="evaluation/return_max"
     )
     margin = layout_pb2.MarginChartContent(series=[band])
-    spread = layout_pb2.Chart(title="evaluation: mean, least and most", margin=margin)
+    spread = layout_pb2.Chart(title="evaluation: mean, minimum and maximum", margin=margin)
     categories[0].chart.insert(0, spread)
     return layout_summary.pb(layout_pb2.Layout(category=categories))
 
@@ -159,7 +159,7 @@ class Summaries(Callback, Saved):
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
         """Writes an animation, given as width, height and GIF, for TensorBoard's Images tab."""
         width, height, content = preview
-        about = "The first evaluation episode, as it would be played at this step."
+        about = "The first evaluation episode, played by the policy at this step."
         metadata = create_summary_metadata("evaluation episode", about)
         tensor = make_tensor_proto([str(width).encode(), str(height).encode(), content])
         video = Summary()

@@ -148,7 +148,7 @@ class Trainer:
 
     def stop(self, reason: str) -> None:
         """Ends `train`, after saving, once the current call or evaluation step is complete."""
-        self.stop_reason = reason or "asked to stop"
+        self.stop_reason = reason or "stop requested"
         self.collector.environments.expect_stop()
 
     def train(self, signals: StopSignals | None = None) -> None:
@@ -165,7 +165,7 @@ class Trainer:
         """
         self._check_open()
         if self._training:
-            raise RunError("train() is running: a callback must not call it; use stop() to end it")
+            raise RunError("train() is running: callbacks must not call it; use stop() to end it")
         self._training = True
         try:
             with nullcontext(signals) if signals else StopSignals() as self._signals:
@@ -180,7 +180,7 @@ class Trainer:
     def _train(self) -> None:
         self.stop_reason = ""
         self.checkpoints.start_clock()
-        missing = "No checkpoint was written from it."
+        missing = "No new checkpoint was written."
         try:
             self._tell("on_begin")
             # A job that is preempted at every start must still make progress.
@@ -190,7 +190,7 @@ class Trainer:
             self.checkpoint()
             missing = "Everything is saved."
             if not (self.finished or self._is_stopping):
-                missing = "Only the evaluation at its end is missing."
+                missing = "Only the final evaluation is missing."
                 # After the checkpoint, so that extending the run discards this evaluation.
                 with suppress(InterruptedEvaluationError):
                     self._tell("on_evaluation", *self._evaluator.evaluate())
@@ -273,7 +273,7 @@ class Trainer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RunError(f"this trainer of {self.run.path} is closed: make another one")
+            raise RunError(f"the trainer of {self.run.path} is closed: create a new one")
 
     def __enter__(self) -> Trainer:
         return self

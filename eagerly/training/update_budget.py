@@ -51,7 +51,7 @@ class UpdateBudget(Saved):
     @owed.setter
     def owed(self, updates: Fraction) -> None:
         if updates > _LARGEST:
-            raise ValueError(f"{updates} updates are owed, which no run leaves")
+            raise ValueError(f"{updates} updates owed, more than any run accumulates")
         self._unit = math.lcm(self._ratio.denominator, updates.denominator)
         self._owed = int(updates * self._unit)
         self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit

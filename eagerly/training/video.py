@@ -41,14 +41,14 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
             frame: Any = self.env.render()
         except Exception as error:  # renderers raise different exceptions
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return missing_library() or f"{why}; a video needs its render mode rgb_array"
+            return missing_library() or f"{why}; videos require render mode rgb_array"
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             modes = self.env.metadata.get("render_modes")
-            return f"it gives no picture in render mode rgb_array; it declares {modes}"
+            return f"`render` returned no image in render mode rgb_array; declared modes: {modes}"
         if frame.shape[2] not in (1, 3, 4) or frame.dtype != np.uint8:
             return (
-                "an image must have shape [height, width, 3] and dtype uint8, got "
-                f"{list(frame.shape)} and {frame.dtype}: let `render` return such an array"
+                "an image must have shape [height, width, 3] and dtype uint8; got "
+                f"{list(frame.shape)} and {frame.dtype}: return such an array from `render`"
             )
         return frame
 
@@ -58,8 +58,8 @@ def missing_library() -> str | None:
     if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
         return None
     return (
-        "libEGL is missing, with which MuJoCo draws without a display: install it, on Debian and "
-        "Ubuntu with `apt install libegl1`"
+        "libEGL is missing, which MuJoCo needs to render without a display: install it (on Debian "
+        "and Ubuntu: `apt install libegl1`)"
     )
 
 
@@ -93,7 +93,7 @@ def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
         reason = missing_library()
         if reason is None:
             raise
-        raise RunError(f"environment {make.name!r} cannot be drawn: {reason}") from error
+        raise RunError(f"environment {make.name!r} cannot be rendered: {reason}") from error
     if not {"camera_id", "camera_name", "default_camera_config"} & make.kwargs.keys():
         _let_camera_follow(env)
     return Drawing(env)
@@ -140,12 +140,12 @@ def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple
                     small.append(frame[::side, ::side])
                 watch()
         if not small:
-            raise ValueError("it has no pictures")
+            raise ValueError("it has no frames")
         content = BytesIO()
         duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
         imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
     except Exception as error:  # readers raise different exceptions
-        raise RunError(f"no preview can be made of {video}: {error}") from error
+        raise RunError(f"cannot create a preview of {video}: {error}") from error
     height, width = small[0].shape[:2]
     return width, height, content.getvalue()
 
@@ -217,8 +217,8 @@ class Camera:
                             writer.append_data(picture)
                         except Exception as error:  # encoders may raise anything
                             raise RunError(
-                                f"the video cannot be encoded: an image of shape {picture.shape} "
-                                f"and {picture.dtype} was not accepted: {error}"
+                                "the video cannot be encoded: the encoder rejected an image of "
+                                f"shape {picture.shape} and dtype {picture.dtype}: {error}"
                             ) from error
                         watch()
 
@@ -234,7 +234,7 @@ class Camera:
     def _picture(self) -> np.ndarray:
         picture = self._env.call("picture")
         if isinstance(picture, str):
-            raise RunError(f"environment {self._name!r} cannot be drawn: {picture}")
+            raise RunError(f"environment {self._name!r} cannot be rendered: {picture}")
         return np.asarray(picture)
 
     def close(self) -> None:
@@ -283,5 +283,5 @@ def record_in_run(
             raise failed[0] from None
         watch()  # Ctrl-C also reaches the encoder's process: then the video is interrupted
         what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
-        _log.warning("no video of step %s: %s", policy.steps, what)
+        _log.warning("no video at step %s: %s", policy.steps, what)
     return None

@@ -62,7 +62,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         if name in mine and name in theirs and mine[name] != theirs[name]:
             raise RunError(
                 f"--init-from: {flag_name(name)} is {theirs[name]} in {run_dir} and {mine[name]} "
-                "in this run: its actor would be another one"
+                "in this run: their actors must have the same architecture"
             )
     try:
         found = saved.policies()
@@ -70,7 +70,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         actions = Actions(restored_spaces(saved.manifest.spaces)[1])
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
-            raise ValueError(f"its actions are {actions.space}")
+            raise ValueError(f"its action space is {actions.space}")
         own = agent.policy_weights()
         ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
         if ranges.keys() - weights.keys():  # only the new actor is quantized
@@ -81,17 +81,19 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
             agent.normalization.moments.restore(statistics["observations"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
-            f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
+            f"--init-from: the actor of {run_dir} is incompatible with this run's: {error}"
         ) from error
     _spread(agent)
     agent.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
-        _log.warning("%s has other spaces than this run: %s, not %s", run_dir, other_spaces, spaces)
+        _log.warning(
+            "%s and this run have different spaces: %s and %s", run_dir, other_spaces, spaces
+        )
     if mine["ignore_entries"] != theirs["ignore_entries"]:
         ignored = (repr(each["ignore_entries"]) for each in (theirs, mine))
-        _log.warning("%s has another --ignore-entries than this run: %s, not %s", run_dir, *ignored)
-    _log.info("begins with the policy of %s, of step %s", run_dir, step)
+        _log.warning("%s and this run differ in --ignore-entries: %s and %s", run_dir, *ignored)
+    _log.info("starts with the policy of %s from step %s", run_dir, step)
 
 
 def _spread(agent: Agent) -> None:
@@ -134,9 +136,9 @@ def _measured(
         rows = np.zeros((0, observations.size))
     if not len(rows):
         _log.warning(
-            "%s has no replay buffer to measure the ranges of quantisation on: they begin as they "
-            "do in a new run, and cut off what its policy computes beyond them until the actor's "
-            "first update",
+            "%s has no replay buffer to measure quantization ranges on: they start with the "
+            "initial values of a new run, and activations outside them are clipped until the "
+            "actor's first update",
             other.path,
         )
         return dict(begun)

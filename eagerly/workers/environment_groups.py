@@ -19,7 +19,7 @@ from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers
 from eagerly.workers.recovery import Recovery, Workers
 from eagerly.workers.worker import Request
 
-_NOT_REPEATED = "they did not come back to where they were"
+_NOT_REPEATED = "replaying their actions did not reproduce the episodes"
 
 
 class Environments:
@@ -103,7 +103,7 @@ class Environments:
             )
             looked = [cloudpickle.loads(each) for each in answers.values()]
             if any(spaces != looked[0] for spaces in looked):
-                raise RunError(f"{num_envs} environments do not fit together: {looked}")
+                raise RunError(f"{num_envs} environments must have the same spaces; got {looked}")
         except BaseException:
             self.close()
             raise
@@ -219,7 +219,7 @@ class Environments:
         count = len(self)
         episodes = [int(number) for number in state["episodes"]]
         if not len(episodes) == len(state["actions"]) == len(state["returns"]):
-            raise ValueError(f"the episodes {episodes} have not all their actions and returns")
+            raise ValueError(f"each of the episodes {episodes} must have actions and a return")
         log = self._episodes
         log.episodes = (episodes + [0] * count)[:count]
         if state.get("repeats") is False:
@@ -228,9 +228,9 @@ class Environments:
         if not self._restorable:
             self.why_lost = "--restore-episodes no"
         elif not state["restorable"]:
-            self.why_lost = "their actions were not kept, with --restore-episodes no"
+            self.why_lost = "their actions were not recorded (--restore-episodes no)"
         elif len(episodes) != count:
-            self.why_lost = f"there were {len(episodes)} environments"
+            self.why_lost = f"the saved run had {len(episodes)} environments"
         if self.why_lost:
             log.begin_next(np.ones(count, bool))
             self.start()  # a single reset, which may be expensive

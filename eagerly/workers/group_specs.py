@@ -28,8 +28,8 @@ def check_collectors(kind: str) -> None:
     """
     if kind not in (HERE, PROCESSES, RAY) and not _ADDRESS.fullmatch(kind):
         raise ValueError(
-            "collectors must be here, processes, ray, or ray:HOST:PORT with the address of a "
-            f"cluster's head, such as ray:10.0.0.1:6379; got {kind!r}"
+            "collectors must be here, processes, ray, or ray:HOST:PORT with the address of the "
+            f"cluster's head node, such as ray:10.0.0.1:6379; got {kind!r}"
         )
 
 

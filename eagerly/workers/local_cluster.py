@@ -57,8 +57,8 @@ class LocalCluster:
         if not address.startswith("127.0.0.1:"):
             self.close()
             raise RunError(
-                f"the servers of Ray {ray.__version__} must listen on 127.0.0.1, but their address "
-                f"is {address}: install another version of Ray, or use --collectors processes"
+                f"the servers of Ray {ray.__version__} must listen on 127.0.0.1; got {address}: "
+                "install another version of Ray, or use --collectors processes"
             )
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ def _random_token(ray: Any) -> Iterator[None]:
 
 @contextmanager
 def _on_loopback(ray: Any) -> Iterator[None]:
-    """Makes Ray listen on loopback, as on platforms where it does not support clusters."""
+    """Binds Ray to loopback, as on platforms where it does not support clusters."""
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:

@@ -32,7 +32,7 @@ class ProcessWorkers(RemoteWorkers):
 
     def _start(self, collector: int, content: bytes) -> None:
         silence = self._silences[collector]
-        worker = WorkerProcess(content, f"the process of collector {collector}", silence)
+        worker = WorkerProcess(content, f"collector process {collector}", silence)
         self._workers[collector] = worker
         worker.send(message_of("take", None, {}, None))  # creates the environments
 

@@ -155,8 +155,8 @@ class RayWorkers(RemoteWorkers):
             except TimeoutError as error:
                 free = self._ray.cluster_resources().get("CPU", 0)
                 raise RunError(
-                    f"collector {collector} has not started for {self._patience[collector]:g} "
-                    f"seconds: each of the {self.count} --num-collectors takes a core, and the "
+                    f"collector {collector} did not start within {self._patience[collector]:g} "
+                    f"seconds: each of the {self.count} --num-collectors requires a core, and the "
                     f"cluster has {free:g}"
                 ) from error
             except _UnavailableError:  # Ray has not yet noticed that its node is lost
@@ -168,8 +168,8 @@ class RayWorkers(RemoteWorkers):
             if not self._allow_different:
                 raise RunError(
                     f"collector {collector} differs from this machine: {differs}. Install the same "
-                    "there, or give --allow-different-collectors: then the run depends on which "
-                    "collector collected what"
+                    "versions there, or pass --allow-different-collectors: the results then depend "
+                    "on which collector ran which environments"
                 )
             _log.warning("collector %s differs from this machine: %s", collector, differs)
         self._send(collector, None, None, {})  # creates the environments
@@ -197,7 +197,7 @@ class RayWorkers(RemoteWorkers):
         except TimeoutError as error:
             raise self._not_made(collector) from error
         if answer is None:
-            raise LostError(f"collector {collector} was started again by Ray")
+            raise LostError(f"collector {collector} was restarted by Ray")
         found: dict[int, Any] = value_of(answer)
         return found
 
@@ -217,8 +217,7 @@ class RayWorkers(RemoteWorkers):
             elif silence.tick():
                 self._ray.kill(actor, no_restart=False)
                 raise LostError(
-                    f"collector {collector} has given no sign of life for {silence.seconds:g} "
-                    "seconds"
+                    f"collector {collector} has sent no heartbeat for {silence.seconds:g} seconds"
                 )
 
     def _is_ready(self, reference: Any, timeout: float) -> bool:
@@ -235,7 +234,7 @@ class RayWorkers(RemoteWorkers):
         except errors.RayError as error:
             is_dead = not isinstance(error, errors.ActorUnavailableError)
             raise (LostError if is_dead else _UnavailableError)(
-                f"collector {collector} has died ({_short(error)})"
+                f"collector {collector} died ({_short(error)})"
             ) from error
 
     def _drop(self, collector: int) -> None:
@@ -276,7 +275,8 @@ def _ray() -> Any:
         import ray
     except ImportError as error:
         raise RunError(
-            f"--collectors ray needs Ray, which cannot be imported ({error}): install eagerly[ray]"
+            f"--collectors ray requires Ray, which cannot be imported ({error}): "
+            "install eagerly[ray]"
         ) from error
     return ray
 
@@ -286,8 +286,8 @@ def _check_joined(ray: Any, address: str) -> None:
     joined = ray.get_runtime_context().gcs_address
     if address and _resolved(address) != _resolved(joined):
         raise RunError(
-            f"--collectors ray:{address} asks for another Ray cluster than the one at {joined}, "
-            "which this process has joined: give --collectors ray, or leave it with ray.shutdown()"
+            f"--collectors ray:{address} is not the Ray cluster at {joined}, which this process "
+            "has joined: use --collectors ray, or leave that cluster with ray.shutdown()"
         )
 
 
@@ -305,7 +305,7 @@ def _started(ray: Any, num_cpus: int) -> LocalCluster:
     except RunError:
         raise
     except Exception as error:  # Ray raises many exception types
-        raise RunError(f"a Ray cluster cannot be started here: {_short(error)}") from error
+        raise RunError(f"cannot start a Ray cluster: {_short(error)}") from error
 
 
 def _join(ray: Any, address: str) -> None:
@@ -316,7 +316,7 @@ def _join(ray: Any, address: str) -> None:
         ray._raylet.GcsClient(address=address)
     except (OSError, OverflowError, ray.exceptions.RpcError) as error:
         raise RunError(
-            f"no Ray cluster answers at {address}: {_short(error)}. Start its head there with "
+            f"no Ray cluster is reachable at {address}: {_short(error)}. Start its head node with "
             f"`ray start --head --port={port}`"
         ) from error
     except Exception as error:  # Ray raises many exception types
@@ -329,8 +329,8 @@ def _join(ray: Any, address: str) -> None:
 
 def _not_joined(address: str, error: Exception) -> RunError:
     return RunError(
-        f"a Ray cluster at {address} cannot be joined: {_short(error)} (it may ask for a token: "
-        "see docs/cluster.md)"
+        f"cannot join the Ray cluster at {address}: {_short(error)} (it may require a token: see "
+        "docs/cluster.md)"
     )
 
 

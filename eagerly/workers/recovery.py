@@ -113,11 +113,11 @@ class Recovery:
             if self.is_closing:
                 raise RunError(why)
             if max(tries.values()) == _TRIES:
-                raise RunError(f"{why}, as it did {_TRIES} times in a row")
+                raise RunError(f"{why}: giving up after {_TRIES} attempts")
             again = {group: requests[group] for group in lost}
             repeats = self._restorable and any(map(_moves, again.values()))
-            then = ", and its episodes are repeated" if repeats else ""
-            _log.warning("%s; it is started again%s", why, then)
+            then = " and replaying its episodes" if repeats else ""
+            _log.warning("%s: restarting%s", why, then)
             answers |= self._ask_again(again, actor)
         return {group: answers[group] for group in requests}
 
@@ -160,7 +160,7 @@ class Recovery:
         self._lost[numbers] = fresh
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
         if new and self._restorable:
-            _log.warning("environments %s do not come back into their episodes", new)
+            _log.warning("environments %s could not be restored and begin fresh episodes", new)
 
 
 def _moves(request: Request) -> bool:

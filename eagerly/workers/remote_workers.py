@@ -82,7 +82,7 @@ class RemoteWorkers(ABC):
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
         for collector in self._unanswered & asked.keys():  # the previous call raised an error
-            lost[collector] = LostError(f"collector {collector} was asked, and not waited for")
+            lost[collector] = LostError(f"collector {collector} had an unfinished request")
             self._forget(collector)
         self._unanswered |= asked.keys()
 
@@ -111,7 +111,7 @@ class RemoteWorkers(ABC):
     def _start_unless_closed(self, collector: int) -> None:
         with self._starting:
             if self._closed:
-                raise RunError(f"collector {collector} is not started: collectors are being closed")
+                raise RunError(f"collector {collector} not started: collectors are being closed")
             self._silences[collector] = Silence(self._timeout)
             self._start(collector, self._contents[collector])
 
@@ -135,7 +135,8 @@ class RemoteWorkers(ABC):
             return cloudpickle.dumps(what)
         except Exception as error:  # pickling custom objects may raise anything
             raise RunError(
-                f"the policy cannot be sent to another process ({error}): {_ADVICE}"
+                f"the policy cannot be sent to another process ({error}): make it picklable, "
+                f"{_ADVICE}"
             ) from error
 
     def _forget(self, collector: int) -> None:
@@ -145,7 +146,7 @@ class RemoteWorkers(ABC):
 
     def _not_made(self, collector: int) -> RunError:
         return RunError(
-            f"the environments of collector {collector} have not been made for "
+            f"collector {collector} did not create its environments within "
             f"{self._patience[collector]:g} seconds (--environment-timeout-seconds)"
         )
 

@@ -47,7 +47,7 @@ class Worker:
         try:
             with ExitStack() as watched:
                 if watchdog and watches_making:  # creation cannot be interrupted otherwise
-                    watched.enter_context(watchdog.calling("making the environments", count))
+                    watched.enter_context(watchdog.calling("creating the environments", count))
                 for index, numbers in groups.items():
                     self._groups[index] = make_group(numbers, seed)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Bounds that are clipped to, and resets that take less than Gymnasium asks for."""
+"""Clipped action bounds, and resets with fewer arguments than Gymnasium requires."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def halved(env: gymnasium.Env) -> gymnasium.Env:
         (halved(Bandit()), [-0.5, -0.5], [0.5, 0.5]),
     ],
 )
-def test_the_bounds_are_those_that_actions_are_clipped_to(
+def test_clipping_determines_the_action_bounds(
     env: gymnasium.Env, low: list[float], high: list[float]
 ) -> None:
     actions = Actions(adapted(env).action_space)
@@ -52,17 +52,17 @@ def test_the_bounds_are_those_that_actions_are_clipped_to(
     "env",
     [
         ClipAction(UnboundedActions()),
-        # What this makes of an action before it is clipped is not known.
+        # Its effect on an action before clipping is unknown.
         TransformAction(ClipAction(Bandit()), lambda action: action / 10, INFINITE),
         TimeLimit(Reversed(ClipAction(Bandit())), 9),
     ],
 )
-def test_bounds_are_not_made_up(env: gymnasium.Env) -> None:
+def test_unknown_bounds_are_not_guessed(env: gymnasium.Env) -> None:
     with pytest.raises(ValueError, match=r"got Box\(-inf, inf, .*TransformAction"):
         Actions(adapted(env).action_space)
 
 
-def test_an_environment_that_needs_nothing_stays_itself() -> None:
+def test_a_conforming_environment_is_not_wrapped() -> None:
     env = TimeLimit(Counting(), 9)
     assert adapted(env) is env
     assert isinstance(env.env, Counting)
@@ -89,7 +89,7 @@ class Forgetful(gymnasium.Wrapper):
 @pytest.mark.parametrize(
     "env", [NoSeed(), TimeLimit(NoSeed(), 9), Forgetful(Counting()), TimeLimit(Everything(), 9)]
 )
-def test_a_seed_reaches_the_generator_of_an_environment_whose_reset_takes_none(
+def test_a_seed_reaches_np_random_even_if_reset_takes_no_seed(
     env: gymnasium.Env,
 ) -> None:
     expected, _ = Counting().reset(seed=3)
@@ -97,5 +97,5 @@ def test_a_seed_reaches_the_generator_of_an_environment_whose_reset_takes_none(
     for _ in range(2):
         observation, _ = taking.reset(seed=3, options={})
         np.testing.assert_array_equal(observation, expected)
-    other, _ = taking.reset()  # goes on from there
+    other, _ = taking.reset()  # continues the random sequence
     assert other[0] != expected[0]

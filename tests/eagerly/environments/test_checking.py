@@ -1,4 +1,4 @@
-"""Odd environments: what is trained on and what is refused is the same for an id and a class."""
+"""Unusual environments are accepted or rejected alike for an id and a class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.small_runs import logged
 
 
 class Walk(gymnasium.Env):
-    """Goes where its actions say, three steps long."""
+    """Moves by its actions; an episode has three steps."""
 
     observation_space = gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -50,7 +50,7 @@ class NoisyStep(Walk):
 
 
 class NoisyLate(NoisyStep):
-    """Draws from nowhere where a short look does not see it."""
+    """Adds unseeded noise only after the third step, which a short episode misses."""
 
     length = 9
 
@@ -59,7 +59,7 @@ class NoisyLate(NoisyStep):
 
 
 class Experienced(Walk):
-    """Carries over how many different starts it has had: a start that comes again adds nothing."""
+    """Depends on the number of distinct starts so far; a repeated start does not count."""
 
     had: set[bytes] | None = None
 
@@ -71,7 +71,7 @@ class Experienced(Walk):
 
 
 class OddThird(Walk):
-    """Its third episode alone depends on those before, as in Gymnasium's Box2D environments."""
+    """Only its third episode depends on earlier ones, as in Gymnasium's Box2D environments."""
 
     resets = 0
 
@@ -145,9 +145,9 @@ def normalized_observations() -> gymnasium.Env:
     return NormalizeObservation(Walk())
 
 
-DIFFERS = "does not repeat itself from its seed"
+DIFFERS = "is not reproducible from its seed"
 UNSEEDED = r"reset does not call super\(\)\.reset\(seed=seed\)"
-# Of each: whether it repeats itself, and what is logged.
+# For each: whether it is reproducible, and the warnings.
 ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
     NoisyStep: (False, [DIFFERS]),
     NoisyLate: (False, [DIFFERS]),
@@ -161,11 +161,11 @@ ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
     TakesNoOptions: (True, []),
     Lists: (True, [r"`reset\(\)` .*numpy array", r"`step\(\)` .*numpy array"]),
     clipped: (True, []),
-    normalized_rewards: (False, ["NormalizeReward .*not saved.*show scaled rewards"]),
-    normalized_observations: (False, ["NormalizeObservation .*--normalize-observations keeps"]),
+    normalized_rewards: (False, ["NormalizeReward.*not saved.*show scaled rewards"]),
+    normalized_observations: (False, ["NormalizeObservation.*use --normalize-observations"]),
 }
 REFUSED: dict[Callable[[], gymnasium.Env], str] = {
-    OtherDtype: r"\(Box\(-9.0, 9.0, \(2,\), float32\) is declared; float64 of shape \(2,\), from",
+    OtherDtype: r"\(expected Box\(-9.0, 9.0, \(2,\), float32\); got float64 of shape \(2,\), val",
     IntegerEnds: r"step 1 of its episode: terminated must be True or False; got 0",
 }
 for make in (*ODD, *REFUSED):
@@ -178,7 +178,7 @@ def named(make: Callable[[], gymnasium.Env], given: str) -> Any:
 
 @pytest.mark.parametrize("given", ["id", "class"])
 @pytest.mark.parametrize("make", ODD)
-def test_an_odd_environment_is_taken_with_a_warning_where_something_is_lost(
+def test_unusual_environments_are_accepted_with_warnings(
     make: Callable[[], gymnasium.Env], given: str
 ) -> None:
     repeats, warnings = ODD[make]
@@ -195,7 +195,7 @@ def test_an_odd_environment_is_taken_with_a_warning_where_something_is_lost(
 
 @pytest.mark.parametrize("given", ["id", "class"])
 @pytest.mark.parametrize("make", REFUSED)
-def test_what_is_refused_is_shown(make: Callable[[], gymnasium.Env], given: str) -> None:
+def test_errors_describe_the_invalid_value(make: Callable[[], gymnasium.Env], given: str) -> None:
     maker = environment_maker(named(make, given))
     with pytest.raises(RunError, match=REFUSED[make]):
         check_environment(maker(), maker.name)
@@ -206,7 +206,7 @@ def test_episodes_are_compared_before_the_checker_resets_the_environment() -> No
 
 
 class Told(Walk):
-    """Measures, beside its place, a heat that is not to be trusted, in a tuple."""
+    """Observes a tuple of an unreliable reading (NaN) and the position."""
 
     observation_space = gymnasium.spaces.Tuple(  # type: ignore[assignment]
         [gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32), Walk.observation_space]
@@ -216,9 +216,10 @@ class Told(Walk):
         return np.full(1, np.nan, np.float32), super().seen()
 
 
-def test_the_entry_that_is_not_in_its_space_is_named_unless_it_is_left_out() -> None:
+def test_an_entry_outside_its_space_is_named_unless_it_is_ignored() -> None:
     with pytest.raises(
-        RunError, match=r"\(entry '0': Box\(-1.0, .* is declared; float32 of shape \(1,\), from nan"
+        RunError,
+        match=r"\(entry '0': expected Box\(-1.0, .*; got float32 of shape \(1,\), values from nan",
     ):
         check_environment(Told(), "told")
     observations = Observations(Told.observation_space, ignored=["0"])
@@ -227,7 +228,7 @@ def test_the_entry_that_is_not_in_its_space_is_named_unless_it_is_left_out() -> 
 
 @pytest.mark.parametrize("given", ["id", "class"])
 @pytest.mark.parametrize("make", ODD)
-def test_an_odd_environment_is_stepped_and_brought_back(
+def test_unusual_environments_are_stepped_and_restored(
     make: Callable[[], gymnasium.Env], given: str
 ) -> None:
     repeats, _ = ODD[make]
@@ -238,7 +239,7 @@ def test_an_odd_environment_is_stepped_and_brought_back(
     assert rewards.dtype == np.float64
     assert again.repeats is None
     again.restore(environments.state())
-    if make is OneStep:  # nothing was repeated, so nothing is known
+    if make is OneStep:  # nothing was replayed, so it remains unknown
         assert again.repeats is None
     else:
         assert again.repeats is repeats

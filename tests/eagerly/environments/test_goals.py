@@ -1,4 +1,4 @@
-"""What is found out of environments with goals, and what of them is refused."""
+"""Goal-conditioned environments: batch support, `info` keys and errors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BOX = spaces.Box(-10, 10, (2,), np.float64)
 
 
 class SumsUp(Reach):
-    """Of a batch it gives one number for all."""
+    """Returns a single number for a whole batch."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         return -float(np.linalg.norm(achieved - desired))
 
 
 class Mixes(Reach):
-    """Of a batch it gives numbers for each, and wrong ones."""
+    """Returns wrong numbers for a batch."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         far = np.linalg.norm(achieved - desired, axis=-1)
@@ -43,11 +43,11 @@ def asked(goals: Goals, count: int = 50) -> tuple[np.ndarray, np.ndarray, list[A
     return achieved, desired, infos, goals.outcomes(achieved, desired, infos)
 
 
-def test_a_batch_gives_what_one_after_the_other_gives() -> None:
+def test_a_batched_call_equals_individual_calls() -> None:
     env = Reach()
     goals = goals_of(env)
     assert (goals.info_keys, goals.achieved, goals.desired) == ((), slice(0, 2), slice(2, 4))
-    assert goals._batches == [True, False]  # what terminates says one thing of a whole batch
+    assert goals._batches == [True, False]  # compute_terminated returns one value per batch
     achieved, desired, _, (rewards, terminated) = asked(goals)
     pairs = list(zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True))
     assert rewards.tolist() == [env.compute_reward(*pair, {}) for pair in pairs]
@@ -56,7 +56,7 @@ def test_a_batch_gives_what_one_after_the_other_gives() -> None:
 
 
 @pytest.mark.parametrize("kind", [SumsUp, Mixes, ScaledReach])
-def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
+def test_methods_without_batch_support_are_called_once_per_pair(kind: Any) -> None:
     env = kind()
     goals = goals_of(env)
     assert goals._batches == [False, False]
@@ -65,7 +65,7 @@ def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
     assert rewards.tolist() == [env.compute_reward(*pair, {"scale": 2.0}) for pair in pairs]
 
 
-def test_what_rewards_read_of_info_is_found_out() -> None:
+def test_info_keys_that_rewards_read_are_detected() -> None:
     goals = goals_of(ScaledReach())
     assert goals.info_keys == ("scale",)
     near = goals.outcomes(np.zeros((2, 2)), np.ones((2, 2)), [{"scale": 1.0}, {"scale": 3.0}])[0]
@@ -73,7 +73,7 @@ def test_what_rewards_read_of_info_is_found_out() -> None:
 
 
 class Refused(Reach):
-    """What `wrong` names is taken from it."""
+    """Lacks the attribute named by `wrong`."""
 
     wrong = ""
 
@@ -97,15 +97,15 @@ def reads_an_object(achieved: Any, desired: Any, info: Any) -> float:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (refused(wrong="compute_terminated"), r"needs a method compute_terminated\(achieved_goal"),
-        (refused(observation_space=BOX), "without observation, achieved_goal, desired_goal"),
+        (refused(wrong="compute_terminated"), r"requires a method compute_terminated\("),
+        (refused(observation_space=BOX), "missing observation, achieved_goal, desired_goal"),
         (
             refused(
                 observation_space=spaces.Dict(
                     {"observation": BOX, "achieved_goal": BOX, "desired_goal": spaces.Discrete(3)}
                 )
             ),
-            "goals that are arrays of one shape",
+            "requires array goals of the same shape",
         ),
         (gymnasium.wrappers.TransformReward(Reach(), lambda r: r + 1), "reward was .* returned"),
         (
@@ -114,27 +114,27 @@ def reads_an_object(achieved: Any, desired: Any, info: Any) -> float:
         ),
     ],
 )
-def test_an_environment_without_what_hindsight_needs_is_refused(
+def test_an_environment_without_the_goal_interface_is_rejected(
     env: gymnasium.Env[Any, Any], message: str
 ) -> None:
     with pytest.raises(RunError, match=message):
         goals_of(env)
 
 
-def test_what_fails_later_is_told() -> None:
+def test_later_failures_are_reported() -> None:
     env = Reach()
     goals = goals_of(env)
     given = np.zeros((1, 2)), np.zeros((1, 2)), [None]
     goals._methods[0] = lambda *_: np.array([np.nan])
-    with pytest.raises(RunError, match=r"compute_reward returned nan"):
+    with pytest.raises(RunError, match=r"compute_reward must return a finite number .*; got nan"):
         goals.outcomes(*given)
     goals._methods[0] = lambda *_: {}["gone"]
-    with pytest.raises(RunError, match="compute_reward failed, KeyError: 'gone'"):
+    with pytest.raises(RunError, match="compute_reward failed: KeyError: 'gone'"):
         goals.outcomes(*given)
 
 
 class InPlace(Reach):
-    """Its methods use their arguments as memory of their own, and `info` has an array."""
+    """Its methods modify their arguments, including an array in `info`."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         achieved -= desired
@@ -156,7 +156,7 @@ class InPlace(Reach):
         return self._seen(), reward, over, False, self._info()
 
 
-def test_methods_that_change_their_arguments_in_place_change_nothing_here() -> None:
+def test_methods_that_modify_their_arguments_have_no_side_effects() -> None:
     goals = goals_of(InPlace())
     assert goals.info_keys == ("factor",)
     achieved, desired = np.array([[3.0, 4.0], [0.0, 0.25]]), np.zeros((2, 2))
@@ -170,7 +170,7 @@ def test_methods_that_change_their_arguments_in_place_change_nothing_here() -> N
 def test_a_panic_in_a_method_is_reported() -> None:
     goals = goals_of(Reach())
     goals._methods[0] = raises_a_panic
-    with pytest.raises(RunError, match="compute_reward failed, PanicError: index"):
+    with pytest.raises(RunError, match="compute_reward failed: PanicError: index"):
         goals.outcomes(np.zeros((1, 2)), np.zeros((1, 2)), [None])
 
 
@@ -193,7 +193,7 @@ class SaysYes(Reach):
 
 
 @pytest.mark.parametrize("kind", [ColumnOfRewards, SaysYes])
-def test_arrays_of_one_number_and_truth_values_are_rewards(kind: Any) -> None:
+def test_one_element_arrays_and_booleans_are_valid_rewards(kind: Any) -> None:
     env = kind()
     achieved, desired, _, (rewards, _) = asked(goals_of(env))
     pairs = zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True)
@@ -212,7 +212,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("reads", READERS.values(), ids=READERS)
-def test_in_whatever_way_info_is_read_it_is_found_out(reads: Any) -> None:
+def test_every_way_to_read_info_is_detected(reads: Any) -> None:
     env = Reach()
 
     def reward(achieved: Any, desired: Any, info: Any) -> float:
@@ -223,7 +223,7 @@ def test_in_whatever_way_info_is_read_it_is_found_out(reads: Any) -> None:
     assert "scale" in goals_of(env).info_keys
 
 
-def test_what_is_read_of_info_for_some_goals_alone_is_found_out() -> None:
+def test_info_keys_read_only_for_some_goals_are_detected() -> None:
     env = Reach()
 
     def reward(achieved: Any, desired: Any, info: Any) -> float:
@@ -234,7 +234,7 @@ def test_what_is_read_of_info_for_some_goals_alone_is_found_out() -> None:
 
 
 class Watched(Reach):
-    """Counts actions that are not valid."""
+    """Counts invalid actions."""
 
     invalid = 0
 
@@ -248,14 +248,14 @@ class Watched(Reach):
         return self._seen(), self._info()
 
 
-def test_of_masked_actions_valid_ones_are_tried() -> None:
+def test_only_valid_actions_are_played() -> None:
     env = Watched(discrete=True)
     Goals(env, "Reach", Observations(env.observation_space, masked=4))
     assert env.invalid == 0
 
 
 class Remembers(Reach):
-    """Its rewards are for the goal that it has itself."""
+    """Computes rewards for its current goal instead of the desired one."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(-np.linalg.norm(achieved - self.goal))
@@ -268,7 +268,7 @@ class GivesUp(Reach):
 
 
 def apart(compute_reward: Any) -> gymnasium.Env[Any, Any]:
-    """An environment whose steps do not ask its method."""
+    """Returns an environment whose `step` does not call `compute_reward`."""
 
     class Apart(Reach):
         def step(self, action: Any) -> Any:
@@ -291,22 +291,22 @@ def scaled(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Remembers(), r"compute_reward returned .* for a step, and .* after a reset"),
-        (GivesUp(), r"step 1: its termination was 1, but compute_terminated\(.* returned 0"),
-        (scaled(Reach()), "a wrapper changes achieved_goal to .* methods of its own"),
-        (apart(lambda *_: None), "compute_reward returned nan"),
-        (apart(lambda *_: np.ones(2)), "compute_reward failed, ValueError"),
-        (apart(lambda *_: {}["gone"]), "compute_reward failed, KeyError: 'gone'"),
+        (Remembers(), r"compute_reward returned .* for a step but .* after a reset"),
+        (GivesUp(), r"step 1: the termination was 1, but compute_terminated\(.* returned 0"),
+        (scaled(Reach()), "a wrapper changes achieved_goal to .* define compute_reward and"),
+        (apart(lambda *_: None), r"compute_reward must return a finite number .*; got nan"),
+        (apart(lambda *_: np.ones(2)), "compute_reward failed: ValueError"),
+        (apart(lambda *_: {}["gone"]), "compute_reward failed: KeyError: 'gone'"),
     ],
 )
-def test_what_cannot_be_asked_for_other_goals_is_refused(
+def test_methods_that_do_not_reproduce_the_step_are_rejected(
     env: gymnasium.Env[Any, Any], message: str
 ) -> None:
     with pytest.raises(RunError, match=message):
         goals_of(gymnasium.wrappers.OrderEnforcing(env))
 
 
-def test_wrappers_that_leave_goals_alone_stay_where_they_are() -> None:
+def test_wrappers_are_unchanged_after_the_check() -> None:
     inside = gymnasium.wrappers.OrderEnforcing(Reach())
     env = gymnasium.wrappers.TimeLimit(inside, 5)
     goals_of(env)

@@ -1,4 +1,4 @@
-"""What an environment may hand over, and how what it may not is told."""
+"""The guard accepts valid results of an environment and reports invalid ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.toys import Counting, PanicError
 
 
 class Answering(Counting):
-    """Answers a step as it is told."""
+    """Replaces parts of the result of a step."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__()
@@ -46,16 +46,16 @@ def stepped(**parts: Any) -> Any:
         {"reward": 1},
         {"reward": np.float32(1.0)},
         {"reward": np.bool_(True)},
-        {"reward": np.array(1.0)},  # as other libraries' arrays without axes
+        {"reward": np.array(1.0)},  # like a scalar tensor of another library
         {"terminated": np.bool_(True)},
         {"truncated": np.array(False)},
-        {"observation": [0, 1]},  # whole numbers where fractions are expected
+        {"observation": [0, 1]},  # integers for a floating-point space
         {"observation": np.zeros(2, np.float32)},
-        {"info": {1: 2.0, "text": 10**400}},  # nothing reads it before the end of the episode
+        {"info": {1: 2.0, "text": 10**400}},  # not read before the episode ends
         {"truncated": True, "info": {1: "not a number", "far": np.inf}},
     ],
 )
-def test_what_means_the_same_is_taken(parts: dict[str, Any]) -> None:
+def test_equivalent_types_are_accepted(parts: dict[str, Any]) -> None:
     assert len(stepped(**parts)) == 5
 
 
@@ -67,19 +67,19 @@ def test_what_means_the_same_is_taken(parts: dict[str, Any]) -> None:
         ({"terminated": 1}, "terminated must be True or False; got 1"),
         ({"truncated": np.array([False])}, r"got array\(\[False\]\) of shape \(1,\)"),
         ({"observation": np.zeros((1, 2))}, r"must have shape \(2,\); got \(1, 2\)"),
-        ({"observation": np.zeros(2, complex)}, "must be of dtype float64; got complex128"),
+        ({"observation": np.zeros(2, complex)}, "must have dtype float64; got complex128"),
         ({"observation": [[1.0, 2.0], [3.0]]}, r"must have shape \(2,\); got \(1,\)"),
         ({"reward": [[1.0, 2.0], [3.0]]}, "reward must be a number; got"),
         ({"observation": None}, r"must have shape \(2,\); got \(\)"),
         ({"reward": 10**400}, "reward must fit into a float; got 1000"),
-        ({"reward": 10**5000}, "reward must fit into a float; got <int>"),  # no text has it
+        ({"reward": 10**5000}, "reward must fit into a float; got <int>"),  # too long for repr
         ({"reward": Unreadable()}, r"step failed:[\s\S]*RuntimeError: on another device"),
         ({"info": None}, "info must be a dictionary, such as {}; got None"),
         ({"truncated": True, "info": {"count": 10**400}}, r"info\['count'\] must fit into a float"),
         ({"truncated": True, "info": {"\ud800": 1}}, r"must be Unicode text; got '\\ud800'"),
     ],
 )
-def test_what_does_not_is_told_with_the_step(parts: dict[str, Any], message: str) -> None:
+def test_invalid_results_are_reported_with_the_step(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match="environment 0, step 1 of its episode: .*" + message):
         stepped(**parts)
 
@@ -94,7 +94,7 @@ class Raising(Counting):
 
 
 @pytest.mark.parametrize("error", [SystemExit(), PanicError()])  # a closed window; a panic
-def test_an_error_that_is_no_exception_is_reported_with_the_step(error: BaseException) -> None:
+def test_base_exceptions_are_reported_with_the_step(error: BaseException) -> None:
     env = GuardedEnvironment(Raising(error), "environment 0")
     env.reset(seed=0)
     name = type(error).__name__
@@ -102,14 +102,14 @@ def test_an_error_that_is_no_exception_is_reported_with_the_step(error: BaseExce
         env.step(np.zeros(2))
 
 
-def test_ctrl_c_in_an_environment_is_not_an_error_of_it() -> None:
+def test_ctrl_c_in_an_environment_is_not_reported_as_its_error() -> None:
     env = GuardedEnvironment(Raising(KeyboardInterrupt()), "environment 0")
     env.reset(seed=0)
     with pytest.raises(KeyboardInterrupt):
         env.step(np.zeros(2))
 
 
-def test_an_environment_cannot_change_the_action_that_it_was_given() -> None:
+def test_an_environment_cannot_modify_the_action_of_the_caller() -> None:
     class Clearing(Counting):
         def step(self, action: np.ndarray) -> Any:
             action[:] = 0
@@ -121,7 +121,7 @@ def test_an_environment_cannot_change_the_action_that_it_was_given() -> None:
     assert action.tolist() == [1.0, 1.0]
 
 
-def test_an_environment_that_cannot_be_closed_ends_nothing() -> None:
+def test_an_error_in_close_only_causes_a_warning() -> None:
     class Sticking(Counting):
         def close(self) -> None:
             raise OSError("the door is stuck")
@@ -134,7 +134,7 @@ def test_an_environment_that_cannot_be_closed_ends_nothing() -> None:
             close()
 
 
-def test_a_reset_that_returns_the_observation_alone_is_told() -> None:
+def test_a_reset_without_info_is_rejected() -> None:
     class Old(Counting):
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
             return super().reset(seed=seed)[0]
@@ -143,16 +143,16 @@ def test_a_reset_that_returns_the_observation_alone_is_told() -> None:
         GuardedEnvironment(Old(), "environment 0").reset(seed=0)
 
 
-def test_spaces_that_change_are_told_at_the_next_reset() -> None:
+def test_changed_spaces_are_reported_at_the_next_reset() -> None:
     env = Counting()
     guarded = GuardedEnvironment(env, "environment 0")
     guarded.reset(seed=0)
     env.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
-    with pytest.raises(RunError, match="its spaces must stay"):
+    with pytest.raises(RunError, match="spaces must stay"):
         guarded.reset(seed=1)
 
 
-def test_numbers_in_info_have_text_as_keys() -> None:
+def test_keys_of_numbers_in_info_become_text() -> None:
     assert numeric_items({1: 2.0, "a": True, (0, "x"): 3, "text": "y"}) == {
         "1": 2.0,
         "a": 1.0,

@@ -1,4 +1,4 @@
-"""The watchdog fires when a call does not come back, and only then."""
+"""The watchdog fires if a call hangs, and only then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eagerly.environments.watchdog import Watchdog
 
 @pytest.fixture
 def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What watchdogs have ended, who end no process here."""
+    """The calls that timed out; no process is ended."""
     found: list[str] = []
     monkeypatch.setattr(Watchdog, "_end_process", lambda self, call, frame: found.append(call[0]))
     return found
@@ -26,7 +26,7 @@ def watchdog(fired: list[str]) -> Iterator[Watchdog]:
     watchdog.close()
 
 
-def test_a_call_that_does_not_come_back_is_noticed(fired: list[str], watchdog: Watchdog) -> None:
+def test_a_hanging_call_is_detected(fired: list[str], watchdog: Watchdog) -> None:
     with watchdog.calling("making something"):
         deadline = time.monotonic() + 10.0
         while not fired and time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def test_a_call_that_does_not_come_back_is_noticed(fired: list[str], watchdog: W
     assert fired[0] == "making something"
 
 
-def test_many_short_calls_and_long_pauses_are_not(fired: list[str], watchdog: Watchdog) -> None:
+def test_short_calls_and_long_pauses_are_ignored(fired: list[str], watchdog: Watchdog) -> None:
     for _ in range(8):
         with watchdog.calling("a step"):
             time.sleep(0.1)
@@ -42,7 +42,7 @@ def test_many_short_calls_and_long_pauses_are_not(fired: list[str], watchdog: Wa
     assert fired == []
 
 
-def test_a_call_that_stands_in_the_debugger_is_not(fired: list[str], watchdog: Watchdog) -> None:
+def test_a_call_in_the_debugger_is_ignored(fired: list[str], watchdog: Watchdog) -> None:
     debugger = types.ModuleType("pdb")
     exec("import time\ndef interaction(): time.sleep(1.0)", debugger.__dict__)
     with watchdog.calling("a step"):
@@ -50,7 +50,7 @@ def test_a_call_that_stands_in_the_debugger_is_not(fired: list[str], watchdog: W
     assert fired == []
 
 
-def test_none_watches_nothing(fired: list[str]) -> None:
+def test_a_timeout_of_zero_disables_the_watchdog(fired: list[str]) -> None:
     watchdog = Watchdog(0.0, lambda: "here")
     with watchdog.calling("a step"):
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Environments that show less than there is to know."""
+"""Partially observable environments."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def episode(env: gymnasium.Env, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -> None:
-    register()  # again is harmless
+def test_registered_ids_show_only_the_positions_of_their_base(name: str) -> None:
+    register()  # repeated calls are harmless
     base, _, hidden = POSITIONS[name]
     env, whole = gymnasium.make(name), gymnasium.make(base)
     kept = [i for i in range(whole.observation_space.shape[0]) if i not in hidden]
@@ -66,7 +66,7 @@ def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -
 
 
 @pytest.mark.parametrize("name", [n for n in POSITIONS if n.endswith("-v5")])
-def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
+def test_exactly_the_velocities_are_hidden(name: str) -> None:
     env = gymnasium.make(name)
     observation, _ = env.reset(seed=0)
     data = env.unwrapped.data
@@ -77,7 +77,7 @@ def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
 
 
 class Moving(Ladder):
-    """Returns the same array after every step, with other numbers."""
+    """Reuses the array of the previous observation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,20 +88,20 @@ class Moving(Ladder):
         return self._shared
 
 
-def test_what_is_shown_again_is_what_was_shown() -> None:
+def test_a_dropped_observation_repeats_the_previous_one() -> None:
     env = DropObservations(Moving(), 1.0)
     first = np.array(env.reset(seed=0)[0])
     for _ in range(3):
         np.testing.assert_array_equal(env.step(env.action_space.sample())[0], first)
 
 
-def test_every_second_observation_of_a_flickering_pendulum_is_lost() -> None:
+def test_half_of_the_observations_of_the_flickering_pendulum_are_lost() -> None:
     env = gymnasium.make("PendulumFlickering-v1")
     lost = [not step.any() for seed in range(5) for step in episode(env, seed)]
     assert 0.4 < np.mean(lost) < 0.6
 
 
-def test_ids_are_known_to_runs_and_can_be_sent_to_processes() -> None:
+def test_ids_are_registered_and_can_be_pickled() -> None:
     make = pickle.loads(pickle.dumps(environment_maker("PendulumPositions-v1")))
     assert make().reset(seed=0)[0].shape == (2,)
     assert make.name == "PendulumPositions-v1"
@@ -116,12 +116,12 @@ def test_chosen_coordinates_are_hidden() -> None:
 
 @pytest.mark.parametrize("kind", [DropObservations, Flicker])
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
-def test_observations_fail_as_often_as_was_said(kind: Any, probability: float) -> None:
+def test_observations_fail_with_the_given_probability(kind: Any, probability: float) -> None:
     whole = np.concatenate([episode(Ladder(), seed) for seed in range(20)])
     seen = np.concatenate([episode(kind(Ladder(), probability), seed) for seed in range(20)])
     failed = (seen != whole).any(axis=1)
     first = whole[:, 0] == 1
-    assert not failed[first].any(), "a reset is always shown"
+    assert not failed[first].any(), "the first observation is never replaced"
     share = failed[~first].mean()
     assert abs(share - probability) < 0.03
     if kind is Flicker:
@@ -132,7 +132,7 @@ def test_observations_fail_as_often_as_was_said(kind: Any, probability: float) -
 
 
 @pytest.mark.parametrize("kind", [DropObservations, Flicker])
-def test_failures_follow_from_the_seed_and_leave_the_environments_numbers_alone(kind: Any) -> None:
+def test_failures_depend_on_the_seed_and_do_not_change_the_environment(kind: Any) -> None:
     env = kind(Ladder(), 0.5)
     first, other, again = episode(env, 1), episode(env, 2), episode(kind(Ladder(), 0.5), 1)
     np.testing.assert_array_equal(first, again)
@@ -142,11 +142,11 @@ def test_failures_follow_from_the_seed_and_leave_the_environments_numbers_alone(
     assert not np.array_equal(shown, other_shown)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     for hidden, message in (
         ([3], r"hidden coordinates must be in \[0, 3\); got \[3\]"),
         ([-1], r"hidden coordinates must be in \[0, 3\); got \[-1\]"),
-        ([0, 1, 2], "all 3 coordinates would be hidden: leave one"),
+        ([0, 1, 2], "all 3 coordinates would be hidden: keep at least one"),
     ):
         with pytest.raises(ValueError, match=message):
             HideCoordinates(Ladder(), hidden)
@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Flicker(Ladder(), 1.5)
     positive = Ladder()
     positive.observation_space = gymnasium.spaces.Box(1.0, 2.0, (3,), np.float64)
-    with pytest.raises(ValueError, match="0 must be an observation, to be shown instead"):
+    with pytest.raises(ValueError, match="the observation space must contain 0"):
         Flicker(positive, 0.5)
     positive.observation_space = gymnasium.spaces.Discrete(3)
     with pytest.raises(ValueError, match=r"observations must be a flat Box of shape \(O,\)"):
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_pictures_are_stacked_the_newest_last_and_nothing_else_changes(name: str) -> None:
+def test_images_are_stacked_newest_last_and_nothing_else_changes(name: str) -> None:
     env, whole = gymnasium.make(name), gymnasium.make(PIXELS[name], render_mode="rgb_array")
     first, _ = env.reset(seed=1)
     whole.reset(seed=1)
@@ -178,22 +178,22 @@ def test_pictures_are_stacked_the_newest_last_and_nothing_else_changes(name: str
         np.testing.assert_array_equal(one[0][:2], before[1:])
         assert not np.array_equal(one[0][2], one[0][1])
         before = one[0]
-        # What is dark in the large picture is dark in the small one.
+        # The small image is as bright as the large one.
         large = np.asarray(whole.render()).mean()
         assert abs(before[2].mean() - large) < 3
     np.testing.assert_array_equal(env.reset(seed=1)[0], first)
 
 
-def test_pictures_of_what_does_not_draw_itself_are_refused() -> None:
-    with pytest.raises(ValueError, match="made with render_mode='rgb_array'; got None"):
+def test_invalid_arguments_of_pictures_are_rejected() -> None:
+    with pytest.raises(ValueError, match="require render_mode='rgb_array'; got None"):
         Pictures(gymnasium.make("Pendulum-v1"), 64)
     with pytest.raises(ValueError, match="size must be at least 1; got 0"):
         Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
 
 
 @pytest.mark.parametrize("env", ["'HalfCheetah-v5'", "lambda: gymnasium.make('HalfCheetah-v5')"])
-def test_mujocos_warnings_are_logged_and_no_file(tmp_path: Path, env: str) -> None:
-    """By itself MuJoCo appends them to MUJOCO_LOG.TXT, also where that is a link elsewhere."""
+def test_mujoco_warnings_are_logged_and_not_written_to_a_file(tmp_path: Path, env: str) -> None:
+    """By default, MuJoCo appends them to MUJOCO_LOG.TXT, even if it is a link to another file."""
     code = f"""
 import gymnasium, logging, warnings
 from eagerly.environments.factory import environment_maker

@@ -1,4 +1,4 @@
-"""Weights that are loaded are those of the settings, in their dtype, and are numbers."""
+"""Loaded weights must have the shapes and dtype of the settings, and valid values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _changed(name: str, **changes: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_weights_of_one_dtype_are_taken(dtype: str) -> None:
+def test_all_weights_must_have_the_required_dtype(dtype: str) -> None:
     weights = {name: values.astype(dtype) for name, values in NETWORK.weights.items()}
     check_weights(NETWORK.architecture, weights, dtype)
     other = {"float32": "float64", "float64": "float32"}[dtype]
@@ -37,35 +37,35 @@ def test_weights_of_one_dtype_are_taken(dtype: str) -> None:
         ("hidden_1/kernel", {"dtype": "float16"}, "must be float32; hidden_1/kernel is float16"),
         ("hidden_0/bias", {"first": np.nan}, "must be finite; hidden_0/bias has NaN or infinity"),
         ("quantization/high", {"first": np.inf}, "must be finite; quantization/high has NaN"),
-        ("quantization/low", {"first": 0.5}, "hold 0 and more; quantization/low is wrong"),
-        ("quantization/high", {"first": -0.5}, "hold 0 and more; quantization/high is wrong"),
+        ("quantization/low", {"first": 0.5}, "wider than 0; quantization/low is wrong"),
+        ("quantization/high", {"first": -0.5}, "wider than 0; quantization/high is wrong"),
     ],
 )
-def test_other_dtypes_and_numbers_that_are_none_are_refused(
+def test_wrong_dtypes_and_invalid_values_are_rejected(
     name: str, changes: dict[str, Any], message: str
 ) -> None:
     weights = _changed(name, **changes)
-    check_weights(NETWORK.architecture, weights)  # shapes alone
+    check_weights(NETWORK.architecture, weights)  # validates only shapes
     with pytest.raises(ValueError, match=message):
         check_weights(NETWORK.architecture, weights, "float32")
 
 
-def test_a_range_of_nothing_is_refused() -> None:
+def test_a_range_of_zero_width_is_rejected() -> None:
     weights = _changed("quantization/low", first=0.0)
     weights["quantization/high"] = weights["quantization/high"].copy()
     weights["quantization/high"][0] = 0.0
-    with pytest.raises(ValueError, match="hold 0 and more; quantization/high is wrong"):
+    with pytest.raises(ValueError, match="wider than 0; quantization/high is wrong"):
         check_weights(NETWORK.architecture, weights, "float32")
 
 
-def test_other_shapes_are_refused() -> None:
+def test_missing_weights_are_rejected() -> None:
     weights = dict(NETWORK.weights)
     del weights["action/bias"]
     with pytest.raises(ValueError, match=r"action/bias is missing, expected \(2,\)"):
         check_weights(NETWORK.architecture, weights)
 
 
-def test_an_embedding_reads_rows_without_their_mask_and_is_joined_to_features() -> None:
+def test_an_embedding_ignores_the_mask_and_is_concatenated_with_features() -> None:
     head = ActionHead(1, (2,), masked=2)
     architecture = actor((4,), observation_size=7, head=head, encoder=EMBEDDING).architecture
     kernels = {k: v for k, v in architecture.shapes().items() if k.endswith("kernel")}
@@ -82,7 +82,7 @@ def test_an_embedding_reads_rows_without_their_mask_and_is_joined_to_features() 
     assert architecture.count_parameters() == 80 + 192 + 72 + 50 + 64 + 12 + biases
 
 
-def test_weights_of_another_embedding_are_refused() -> None:
+def test_weights_of_another_embedding_are_rejected() -> None:
     network = actor(encoder=EMBEDDING)
     other = dataclasses.replace(EMBEDDING, hidden_sizes=(16,))
     architecture = dataclasses.replace(network.architecture, encoder=other)
@@ -91,7 +91,7 @@ def test_weights_of_another_embedding_are_refused() -> None:
 
 
 @pytest.mark.parametrize("encoder", [EMBEDDING, MemoryCore(kind="gru", units=4)])
-def test_a_quantised_actor_has_no_encoder(encoder: StateEmbedding | MemoryCore) -> None:
+def test_a_quantized_actor_cannot_have_an_encoder(encoder: StateEmbedding | MemoryCore) -> None:
     message = f"must be an MLP without an encoder; got {type(encoder).__name__}"
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(NETWORK.architecture, encoder=encoder)

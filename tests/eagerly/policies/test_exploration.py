@@ -1,4 +1,4 @@
-"""Exploration noise: its size, its memory, and what it depends on."""
+"""Exploration noise: its standard deviation, correlation and reproducibility."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eagerly.state import packed, unpacked
 
 
 def walk(noise: Exploration, steps: int, count: int = 3) -> np.ndarray:
-    """The actions of a policy that scores 0, without an end of an episode."""
+    """Returns the actions of a policy with scores of 0, while no episode ends."""
     found = []
     for _ in range(steps):
         found.append(noise.explored(np.zeros((count, 2), np.float32)))
@@ -38,12 +38,12 @@ def exploration(
 
 
 def process(scale: float, theta: float = 0.15) -> Exploration:
-    """The process of Ornstein and Uhlenbeck."""
+    """Returns Ornstein-Uhlenbeck noise."""
     return exploration("ornstein_uhlenbeck", scale=scale, theta=theta, seed=0)
 
 
 def played(each: Exploration, steps: int, count: int) -> np.ndarray:
-    """Actions of a policy that scores 0, random ones at every third step; some episodes end."""
+    """Returns actions of a policy with scores of 0, random every third step, with episode ends."""
     found = []
     size = each._actions.size
     for _ in range(steps):
@@ -62,7 +62,7 @@ def test_gaussian_noise_is_independent_and_clipped() -> None:
     assert np.abs(walk(exploration(scale=5.0), 1, 100)).max() == 1
 
 
-def test_an_ornstein_uhlenbeck_process_is_its_recursion() -> None:
+def test_an_ornstein_uhlenbeck_process_follows_its_recursion() -> None:
     streams = [seed_sequence(0, Stream.EXPLORATION, 0, environment, 0) for environment in range(3)]
     draws = [np.random.Generator(np.random.PCG64(seeds)) for seeds in streams]
     normals = np.stack([draw.standard_normal((4, 2), np.float32) for draw in draws], axis=1)
@@ -72,18 +72,18 @@ def test_an_ornstein_uhlenbeck_process_is_its_recursion() -> None:
         np.testing.assert_allclose(noise, x, rtol=1e-5, atol=1e-7)
 
 
-def test_its_deviation_and_its_correlation_settle_where_the_theory_says() -> None:
+def test_ornstein_uhlenbeck_noise_has_the_theoretical_deviation_and_correlation() -> None:
     noise = walk(process(0.05), 20_000)[100:]
     assert abs(noise.std() / (0.05 / np.sqrt(1 - 0.85**2)) - 1) < 0.03
     assert abs(np.mean(noise[1:] * noise[:-1]) / noise.var() - 0.85) < 0.02
 
 
-def test_at_theta_1_it_is_gaussian_noise() -> None:
+def test_ornstein_uhlenbeck_noise_with_theta_1_is_gaussian() -> None:
     gaussian = walk(exploration(seed=0), 10)
     np.testing.assert_array_equal(walk(process(0.1, 1.0), 10), gaussian)
 
 
-def test_it_begins_at_zero_in_every_episode_of_its_own_environment() -> None:
+def test_ornstein_uhlenbeck_noise_starts_at_zero_in_each_episode() -> None:
     noise, twin = (process(0.05) for _ in range(2))
     walk(noise, 20)
     before = walk(twin, 20)[-1]
@@ -103,8 +103,10 @@ SPACES = {
 
 @pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_neither_company_nor_repetition_changes_a_bit(kind: str, space: Any) -> None:
-    steps = 600  # three blocks of what is drawn at a time
+def test_noise_is_independent_of_other_environments_and_can_be_restored(
+    kind: str, space: Any
+) -> None:
+    steps = 600  # three blocks of random numbers
     together = played(exploration(kind, space), steps, 4)
     for first in range(4):
         alone = played(exploration(kind, space, first), steps, 1)
@@ -118,14 +120,14 @@ def test_neither_company_nor_repetition_changes_a_bit(kind: str, space: Any) -> 
         np.testing.assert_array_equal(played(each, 20, 4), together[250:270])
 
 
-def test_another_number_of_environments_begins_at_zero() -> None:
+def test_noise_starts_at_zero_for_another_number_of_environments() -> None:
     noise = process(0.05)
     walk(noise, 50)
-    noise.on_reset(np.array([True] * 5))  # of no concern: it has three
+    noise.on_reset(np.array([True] * 5))  # ignored: it has three environments
     assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 
-def test_the_state_of_another_kind_is_taken_as_far_as_it_goes() -> None:
+def test_the_state_of_another_kind_of_noise_can_be_restored() -> None:
     gaussian, correlated = exploration("gaussian"), exploration("ornstein_uhlenbeck")
     played(gaussian, 3, 2)
     correlated.restore(gaussian.state())

@@ -1,4 +1,4 @@
-"""Grids of 8-bit integers: by hand, and rounded twice as once."""
+"""8-bit integer grids match numbers computed by hand, and rounding is idempotent."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from eagerly.policies.integer_grids import (
         (-1.0, 127 / 128, 1 / 128, 0),
     ],
 )
-def test_a_range_has_256_steps_and_0_is_one_of_them(
+def test_a_grid_has_256_values_including_0(
     low: float, high: float, scale: float, zero_point: int
 ) -> None:
     assert grid(low, high) == (np.float32(scale), zero_point)
     assert quantized(np.zeros(1), low, high) == 0.0
 
 
-def test_numbers_go_to_the_next_step_and_those_outside_to_the_ends() -> None:
+def test_numbers_are_rounded_to_the_grid_and_clipped_to_its_range() -> None:
     x = np.array([-1.0, 0.4, 0.6, 2.5, 254.9, 300.0], np.float32)
     np.testing.assert_array_equal(integers(x, 0.0, 255.0), [-128, -128, -127, -126, 127, 127])
     np.testing.assert_array_equal(quantized(x, 0.0, 255.0), [0, 0, 1, 2, 255, 255])
 
 
-def test_a_tanh_ends_at_127_of_128() -> None:
+def test_a_quantized_tanh_is_at_most_127_of_128() -> None:
     found = quantized_tanh(np.array([-9.0, 0.0, 9.0], np.float32))
     np.testing.assert_array_equal(found, [-1.0, 0.0, 127 / 128])
 
 
-def test_a_layer_that_is_rounded_twice_is_as_rounded_once() -> None:
+def test_quantizing_a_layer_twice_changes_nothing() -> None:
     random = np.random.default_rng(0)
     kernel = random.normal(size=(30, 4000)).astype(np.float32)
     bias, scale = random.normal(size=4000).astype(np.float32), np.float32(0.013)
@@ -55,7 +55,7 @@ def test_a_layer_that_is_rounded_twice_is_as_rounded_once() -> None:
         np.testing.assert_array_equal(mine, its)
 
 
-def test_a_bias_much_larger_than_its_column_makes_the_scale() -> None:
+def test_a_bias_much_larger_than_its_column_determines_the_scale() -> None:
     kernel = np.array([[127.0, 127e-9, 127e-9], [1.0, 50e-9, -1e-9]], np.float32)
     bias, scale = np.array([1.0, 1.0, -4.0], np.float32), np.float32(0.5)
     q, steps, scales = layer_integers(kernel, bias, scale)
@@ -69,7 +69,7 @@ def test_a_bias_much_larger_than_its_column_makes_the_scale() -> None:
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-44, 1e-37, 1e-31])
-def test_a_column_of_tiny_weights_is_one_of_zeros(size: float) -> None:
+def test_a_column_of_tiny_weights_becomes_zeros(size: float) -> None:
     kernel = np.full((3, 2), [1.0, size], np.float32)
     q, _, scales = layer_integers(kernel, np.ones(2), np.float32(0.01))
     np.testing.assert_array_equal(q, [[127, 0]] * 3)

@@ -1,4 +1,4 @@
-"""An actor behind an embedding of the state computes what its equations say."""
+"""An actor with a state embedding matches its equations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eagerly.policies.operations import NumpyOperations
 from tests.eagerly.export.drawn import EMBEDDING, acting, actor
 
 
-def test_an_embedding_of_two_numbers_is_computed_by_hand() -> None:
+def test_an_embedding_matches_numbers_computed_by_hand() -> None:
     encoder = StateEmbedding(units=2, hidden_sizes=(2,), activation="elu", features=2)
     architecture = ActorArchitecture(
         observation_size=1,
@@ -45,7 +45,7 @@ def test_an_embedding_of_two_numbers_is_computed_by_hand() -> None:
     assert found == pytest.approx(hidden * 0.25 - 1.0, rel=1e-12)
 
 
-def test_the_size_of_the_last_kernels_of_embedding_and_features_makes_no_difference() -> None:
+def test_scaling_the_last_layers_of_embedding_and_features_has_no_effect() -> None:
     network = actor(encoder=EMBEDDING, dtype="float64")
     rows = np.random.default_rng(0).normal(size=(20, 5))
     expected = acting(network)(rows)
@@ -57,7 +57,7 @@ def test_the_size_of_the_last_kernels_of_embedding_and_features_makes_no_differe
     assert np.abs(acting(network)(rows) - expected).max() > 0.01
 
 
-def test_a_row_alone_equals_its_row_in_a_batch() -> None:
+def test_a_single_row_gives_the_same_scores_as_in_a_batch() -> None:
     act = acting(actor(encoder=EMBEDDING, normalized=True))
     rows = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     alone = np.concatenate([act(row[np.newaxis]) for row in rows])

@@ -1,4 +1,4 @@
-"""Every built-in actor acts in NumPy as its model does, and is described by its settings alone."""
+"""NumPy actors equal their models, and settings determine their architectures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
     "vectors": (spaces.Dict(v=BOX, w=spaces.Box(-9, 9, (2, 2))), spaces.Box(-1, 1, (2,))),
 }
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
-# Its actor stands behind an embedding of the state.
+# Its actor has a state embedding.
 TD7: dict[str, Any] = {"agent": "td7", "embedding_size": 10, "encoder_hidden_sizes": (14,)}
 CASES = [
     ("box", {}),
@@ -66,11 +66,11 @@ MEMORIES = [
 
 
 def built(name: str, settings: dict[str, Any]) -> tuple[Any, ModelBuilder]:
-    """Builds an actor whose weights and moments are not what they begin as.
+    """Builds an actor with weights and statistics that differ from the initial ones.
 
     Args:
         name: One of `SPACES`.
-        settings: Those of its agent, by default of any; "agent": "td7" makes it one of TD7.
+        settings: Settings of the agent; "agent": "td7" builds an actor of TD7.
     """
     given = {"hidden_sizes": (16, 12)} | settings
     builder: ModelBuilder
@@ -83,7 +83,7 @@ def built(name: str, settings: dict[str, Any]) -> tuple[Any, ModelBuilder]:
     random = np.random.default_rng(1)
     for variable in actor.variables:
         moved = variable.numpy() + 0.1 * random.normal(size=variable.shape)
-        if "normalization" in variable.path:  # what is published of columns that are not scaled
+        if "normalization" in variable.path:  # columns that are not scaled keep their values
             moved = np.where(builder.observations.scalable, moved, variable.numpy())
         variable.assign(moved)
     return actor, builder
@@ -103,7 +103,7 @@ def observed(builder: ModelBuilder, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
-def test_an_actor_in_numpy_equals_its_model(name: str, settings: dict[str, Any]) -> None:
+def test_a_numpy_actor_equals_its_model(name: str, settings: dict[str, Any]) -> None:
     actor, builder = built(name, settings)
     rows = observed(builder, 5)
     scores = actor(tf.constant(rows, actor.variable_dtype)).numpy()
@@ -114,14 +114,14 @@ def test_an_actor_in_numpy_equals_its_model(name: str, settings: dict[str, Any])
 
 
 @pytest.mark.parametrize("name", ["box", "camera", "symbols", "stacked"])
-def test_no_observations_give_no_scores(name: str) -> None:
+def test_an_empty_batch_gives_an_empty_result(name: str) -> None:
     actor, builder = built(name, {})
     found = actor.snapshot()(observed(builder, 1)[:0])
     assert (found.shape, found.dtype) == ((0, builder.actions.size), np.float32)
 
 
 @pytest.mark.parametrize(("name", "kind", "settings"), MEMORIES)
-def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
+def test_a_recurrent_numpy_actor_equals_its_model_over_an_episode(
     name: str, kind: str, settings: dict[str, Any]
 ) -> None:
     more = {"attention_heads": 2} if kind == "attention" else {}
@@ -145,7 +145,7 @@ def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
     ("name", "settings"),
     [*CASES, *((name, {**s, "memory": kind}) for name, kind, s in MEMORIES)],
 )
-def test_settings_and_spaces_describe_the_actor_that_is_built(
+def test_settings_and_spaces_determine_the_architecture(
     name: str, settings: dict[str, Any]
 ) -> None:
     actor, builder = built(name, settings)
@@ -155,7 +155,7 @@ def test_settings_and_spaces_describe_the_actor_that_is_built(
     assert {path: values.shape for path, values in weights.items()} == architecture.shapes()
 
 
-def test_weights_of_another_actor_are_refused() -> None:
+def test_weights_of_another_actor_are_rejected() -> None:
     actor, _ = built("box", {})
     weights = named({variable.path: variable.numpy() for variable in actor.variables})
     weights["hidden_1/kernel"] = weights["hidden_1/kernel"][:, :-1]
@@ -167,7 +167,7 @@ def test_weights_of_another_actor_are_refused() -> None:
         numpy_actor(actor.architecture, weights)
 
 
-def test_an_actor_in_numpy_can_be_pickled() -> None:
+def test_a_numpy_actor_can_be_pickled() -> None:
     actor, builder = built("dict", NORMALIZED)
     rows = observed(builder, 3)
     snapshot = actor.snapshot()

@@ -1,4 +1,4 @@
-"""Operations of NumPy, and of TensorFlow where an export has it, give numbers known by hand."""
+"""NumPy operations, and their TensorFlow counterparts, match numbers known by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_row_is_divided_by_its_mean_absolute_value_or_by_1e_8(ops: Operatio
     assert found.dtype == np.float32
 
 
-def test_the_mean_absolute_value_is_of_the_last_axis_in_the_dtype_of_the_numbers() -> None:
+def test_the_mean_absolute_value_is_over_the_last_axis_and_keeps_the_dtype() -> None:
     x = np.arange(1.0, 13.0).reshape(2, 2, 3)
     found = NumpyOperations().average_l1_norm(x)
     np.testing.assert_allclose(found, x / np.array([[2.0, 5.0], [8.0, 11.0]])[:, :, np.newaxis])

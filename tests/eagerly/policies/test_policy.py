@@ -1,4 +1,4 @@
-"""Policies as users call them: copied, sent to processes, called from threads."""
+"""Policies can be copied, pickled and called from several threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = spaces.Dict({"goal": BOX, "light": spaces.Discrete(2)})
 
 
 def policy_of(observation: gymnasium.Space, action: gymnasium.Space, memory: str) -> Policy:
-    """A policy with random weights, in NumPy."""
+    """Returns a NumPy policy with random weights."""
     config = AgentConfig(hidden_sizes=(32, 32), memory=memory, memory_units=8)
     observations, actions = config.spaces(observation, action)
     architecture = config.actor_architecture(observations, actions)
@@ -40,7 +40,7 @@ def policy_of(observation: gymnasium.Space, action: gymnasium.Space, memory: str
 
 
 def played(policy: Policy, seed: int) -> list[Any]:
-    """What it does in an episode of random observations and rewards."""
+    """Returns the actions of an episode with random observations and rewards."""
     random, act = np.random.default_rng(seed), policy.start_episode()
     policy.observation_space.seed(seed)
     done = [act(policy.observation_space.sample())]
@@ -57,7 +57,7 @@ def assert_equal(one: list[Any], other: list[Any]) -> None:
 
 @pytest.mark.parametrize("memory", ["none", "gru", "attention"])
 @pytest.mark.parametrize("duplicate", [lambda p: pickle.loads(pickle.dumps(p)), copy.deepcopy])
-def test_a_policy_that_was_pickled_or_copied_acts_alike(
+def test_a_pickled_or_copied_policy_returns_the_same_actions(
     duplicate: Callable[[Policy], Policy], memory: str
 ) -> None:
     policy = policy_of(PARTS, GEARS, memory)
@@ -68,7 +68,7 @@ def test_a_policy_that_was_pickled_or_copied_acts_alike(
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm"])
-def test_threads_that_share_a_policy_do_not_disturb_each_other(memory: str) -> None:
+def test_threads_can_share_a_policy(memory: str) -> None:
     policy = policy_of(PARTS, GEARS, memory)
     copies = [pickle.loads(pickle.dumps(policy)) for _ in range(8)]
     alone = [played(each, seed) for seed, each in enumerate(copies)]
@@ -76,7 +76,7 @@ def test_threads_that_share_a_policy_do_not_disturb_each_other(memory: str) -> N
     act = policy.actor if memory == "none" else None
 
     def together(seed: int) -> list[Any]:
-        # The space draws observations; each thread needs one of its own.
+        # Sampling changes the space, so each thread needs a copy.
         mine = copy.copy(policy)
         mine.observation_space = copy.deepcopy(policy.observation_space)
         found = played(mine, seed)
@@ -91,12 +91,12 @@ def test_threads_that_share_a_policy_do_not_disturb_each_other(memory: str) -> N
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
-def test_a_policy_that_acts_through_tensorflow_says_how_to_ship_it(
+def test_copying_a_tensorflow_policy_raises_with_advice(
     duplicate: Callable[[Any], Any],
 ) -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "tanh")])
     actions = Actions(spaces.Box(-1, 1, (2,)))
     policy = Policy(acting_policy(model, 2), Observations(BOX), actions, 0)
     for held in (policy, [policy], policy.start_episode()):
-        with pytest.raises(TypeError, match=r"Send the run directory instead, and call eag"):
+        with pytest.raises(TypeError, match=r"send the run directory instead, and call eag"):
             duplicate(held)

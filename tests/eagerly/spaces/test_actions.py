@@ -1,5 +1,4 @@
-"""Actions: units change in one place, per dimension; choices are one-hot, and masked by Gymnasium's
-convention; what is not supported is named."""
+"""Actions: units, one-hot choices, masks in Gymnasium's format, and unsupported spaces."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def test_every_dimension_has_its_own_bounds() -> None:
     )
 
 
-def test_a_box_that_is_already_normalised_changes_no_bit() -> None:
+def test_actions_of_a_normalized_box_are_unchanged() -> None:
     drawn = np.random.default_rng(0).uniform(-1, 1, (1000, 6)).astype(np.float32)
     np.testing.assert_array_equal(Actions(Box(-1, 1, (6,))).to_environment(drawn), drawn)
 
@@ -55,7 +54,7 @@ def test_rounding_never_leaves_the_box(dtype: type) -> None:
         Tuple([Discrete(2), Box(-1.0, 3.0, ())]),
     ],
 )
-def test_actions_of_an_environment_come_back_as_agent_actions(space: gymnasium.Space[Any]) -> None:
+def test_environment_actions_are_converted_to_agent_actions(space: gymnasium.Space[Any]) -> None:
     actions, generator = Actions(space), np.random.default_rng(0)
     drawn = actions.random(generator, 50)
     drawn[0, : actions.continuous], drawn[1, : actions.continuous] = -1.0, 1.0
@@ -63,7 +62,7 @@ def test_actions_of_an_environment_come_back_as_agent_actions(space: gymnasium.S
     assert found.dtype == np.float32
     assert np.abs(found).max() <= 1.0
     np.testing.assert_allclose(found, drawn, atol=5e-7)
-    for row in drawn[:5]:  # one by one, as the space holds them
+    for row in drawn[:5]:  # individually, in the structure of the space
         one = actions.unflatten(actions.to_environment(row))
         assert space.contains(one)
         np.testing.assert_allclose(actions.from_environment(one), row, atol=5e-7)
@@ -72,20 +71,20 @@ def test_actions_of_an_environment_come_back_as_agent_actions(space: gymnasium.S
 @pytest.mark.parametrize(
     ("space", "given", "message"),
     [
-        (ASYMMETRIC, [0.0, 4.5, -2.0], r"here in \[0, 4\]; got 4.5 in number 1"),
-        (ASYMMETRIC, [[0, 0, -2], [0, 0, 0]], r"in \[-3, -1\]; got 0 in number 2 of row 1"),
+        (ASYMMETRIC, [0.0, 4.5, -2.0], r"here within \[0, 4\]; got 4.5 at index 1"),
+        (ASYMMETRIC, [[0, 0, -2], [0, 0, 0]], r"within \[-3, -1\]; got 0 at index 2 of row 1"),
         (
             ASYMMETRIC,
             [0.0, 1.0],
-            r"must have shape \(3,\), or an axis N before it; got \(2,",
+            r"must have shape \(3,\) or a batch axis before it; got \(2,",
         ),
-        (Discrete(3, start=-1), 2, r"here in \[-1, 1\]; got 2 in number 0"),
-        (Discrete(3), [0.0, 0.5], r"got 0.5 in number 0 of row 1"),
+        (Discrete(3, start=-1), 2, r"here within \[-1, 1\]; got 2 at index 0"),
+        (Discrete(3), [0.0, 0.5], r"got 0.5 at index 0 of row 1"),
         (MIXED, {"gear": 0}, "actions must have the structure of Dict"),
         (MIXED["lights"], [[0, 1]], "actions must have the structure of Tuple"),
     ],
 )
-def test_actions_outside_the_space_are_refused(
+def test_actions_outside_the_space_are_rejected(
     space: gymnasium.Space[Any], given: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -107,7 +106,7 @@ def test_actions_outside_the_space_are_refused(
         ),
     ],
 )
-def test_unsupported_actions_are_named(space: gymnasium.Space, message: str) -> None:
+def test_unsupported_action_spaces_are_rejected(space: gymnasium.Space, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Actions(space)
 
@@ -135,7 +134,7 @@ def test_a_mixed_space_is_continuous_columns_then_one_hot_choices() -> None:
     "space",
     [MIXED, Discrete(5, start=3), MultiDiscrete([[2, 3], [4, 5]]), Box(-1, 3, (2, 2)), ASYMMETRIC],
 )
-def test_random_actions_are_in_the_space_and_reach_all_of_it(space: gymnasium.Space[Any]) -> None:
+def test_random_actions_are_in_the_space_and_cover_it(space: gymnasium.Space[Any]) -> None:
     actions = Actions(space)
     drawn = actions.random(np.random.default_rng(0), 2000)
     for row in actions.to_environment(drawn)[:50]:
@@ -154,7 +153,7 @@ def test_random_actions_obey_a_mask() -> None:
     np.testing.assert_allclose(drawn[::2].mean(axis=0), [0, 0.5, 0, 0.5], atol=0.1)
 
 
-def test_masks_are_taken_as_gymnasiums_vectors_give_them() -> None:
+def test_masks_of_vector_environments_are_accepted() -> None:
     class Masked(gymnasium.Env):
         observation_space, action_space = Box(-1, 1, (1,)), Dict({"a": Discrete(3), "b": Box(0, 1)})
 
@@ -168,7 +167,7 @@ def test_masks_are_taken_as_gymnasiums_vectors_give_them() -> None:
     np.testing.assert_array_equal(flat, [[1, 0, 1]] * 2)
 
 
-def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
+def test_masks_have_the_format_of_gymnasiums_sample() -> None:
     mask = {
         "gear": np.array([1, 0, 0], np.int8),
         "wheel": None,
@@ -176,7 +175,7 @@ def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
     }
     flat = Actions(MIXED).mask(mask)
     np.testing.assert_array_equal(flat, [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1])
-    assert MIXED["gear"].sample(mask=mask["gear"]) == -1  # it is what Gymnasium means by it
+    assert MIXED["gear"].sample(mask=mask["gear"]) == -1  # as in Gymnasium
     np.testing.assert_array_equal(Actions(Discrete(2)).mask([[1, 0], [1, 1]]), [[1, 0], [1, 1]])
     np.testing.assert_array_equal(Actions(MIXED).mask(None), np.ones(13))
 
@@ -186,11 +185,11 @@ def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
     [
         (Discrete(3), [0, 0, 0], r"action_mask leaves no valid action: \[0, 0, 0\]"),
         (Discrete(3), [1, 1], r"action_mask must have shape \(3,\); got \(2,\)"),
-        (Discrete(3), ["a", "b", "c"], r"action_mask must hold 0 and 1 alone; got \['a'"),
-        (Discrete(3), [0.0, -np.inf, -1e9], "action_mask must hold 0 and 1 alone"),
-        (Discrete(3), [0.5, 0.5, 0.0], r"hold 0 and 1 alone; got \[0.5, 0.5, 0.0\]"),
-        (MultiDiscrete([2, 2]), ([1, 2], [0, 1]), r"action_mask\[0\] must hold 0 and 1 alone"),
-        (MultiBinary(2), [0, 3], r"action_mask must hold 0, 1 and 2 alone; got \[0, 3\]"),
+        (Discrete(3), ["a", "b", "c"], r"action_mask must contain only 0 and 1; got \['a'"),
+        (Discrete(3), [0.0, -np.inf, -1e9], "action_mask must contain only 0 and 1"),
+        (Discrete(3), [0.5, 0.5, 0.0], r"contain only 0 and 1; got \[0.5, 0.5, 0.0\]"),
+        (MultiDiscrete([2, 2]), ([1, 2], [0, 1]), r"action_mask\[0\] must contain only 0 and 1"),
+        (MultiBinary(2), [0, 3], r"action_mask must contain only 0, 1 and 2; got \[0, 3\]"),
         (MultiDiscrete([2, 2]), ([1, 0], [0, 0]), r"action_mask\[1\] leaves no valid action"),
         (MultiDiscrete([2, 2]), ([1, 0],), "must be a tuple of 2 masks; got 1"),
         (Tuple([Discrete(2)]), {"a": [1, 1]}, r"must have the entries \[0\]"),
@@ -201,14 +200,14 @@ def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
         (Tuple([Box(0, 1), Discrete(2)]), ([1], None), r"action_mask\[0\] must be None"),
     ],
 )
-def test_what_is_wrong_with_a_mask_is_named(
+def test_errors_describe_an_invalid_mask(
     space: gymnasium.Space[Any], mask: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Actions(space).mask(mask)
 
 
-def test_masks_of_a_batch_stand_together_or_one_by_one() -> None:
+def test_a_batch_of_masks_may_be_stacked_or_a_list() -> None:
     pairs = [([1, 0], [1, 1]), ([0, 1], [1, 0])]
     actions, expected = Actions(MultiDiscrete([2, 2])), [[1, 0, 1, 1], [0, 1, 1, 0]]
     together = tuple(np.array(part) for part in zip(*pairs, strict=True))

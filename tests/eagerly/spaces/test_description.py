@@ -1,4 +1,4 @@
-"""Spaces on one line, and what is not in them."""
+"""Descriptions of spaces in one line, and values outside their space."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ LARGE = Box(-np.arange(1, 22, dtype=np.float32), np.full(21, 0.5, np.float32))
         (OneOf([LARGE, Text(9)]), f"OneOf({text_of(LARGE)}, Text(1, 9))"),
     ],
 )
-def test_a_space_takes_one_line_however_large(space: gymnasium.Space[Any], text: str) -> None:
+def test_even_a_large_space_is_described_in_one_line(
+    space: gymnasium.Space[Any], text: str
+) -> None:
     assert text_of(space) == text
 
 

@@ -1,4 +1,4 @@
-"""Entries of observations are left out by name, and observations may come with or without them."""
+"""Observation entries are ignored by name and may be missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEEN = {
 }
 
 
-def test_entries_that_are_left_out_have_no_columns() -> None:
+def test_ignored_entries_have_no_columns() -> None:
     laid = Observations(ROBOT, masked=1, ignored=IGNORED)
     found = [(entry.path, entry.start, entry.stop) for entry in laid.entries]
     assert found == [("robot/arm", 0, 2), ("tool/0", 2, 5)]
@@ -41,18 +41,20 @@ def test_entries_that_are_left_out_have_no_columns() -> None:
     assert Observations(INNER["arm"]).kept_space is INNER["arm"]
 
 
-def test_a_dictionary_may_come_without_what_is_left_out() -> None:
+def test_ignored_entries_of_a_dictionary_may_be_missing() -> None:
     laid = Observations(ROBOT, ignored=IGNORED)
     short = {"robot": {"arm": SEEN["robot"]["arm"]}, "tool": (2, None)}
     np.testing.assert_array_equal(laid.flatten(short), laid.flatten(SEEN))
     many = {"robot": {"arm": np.zeros((3, 2), np.float32)}, "tool": (np.array([0, 1, 2]), "no")}
     assert laid.flatten(many).shape == (3, 5)
     for wrong in ({**SEEN, "more": 1}, {"robot": SEEN["robot"]}, {**short, "tool": (2,)}):
-        with pytest.raises(ValueError, match=r"must be a dictionary of|must be a tuple of 2"):
+        with pytest.raises(
+            ValueError, match=r"must be a dictionary with|must be a tuple of length 2"
+        ):
             laid.flatten(wrong)
 
 
-def test_an_observation_without_what_is_left_out_is_in_the_space_that_is_kept() -> None:
+def test_an_observation_without_ignored_entries_is_in_the_kept_space() -> None:
     laid = Observations(ROBOT, ignored=IGNORED)
     broken = {**SEEN, "mission": np.nan, "tool": (2, None)}
     assert laid.kept_space.contains(laid.kept(broken))
@@ -62,7 +64,7 @@ def test_an_observation_without_what_is_left_out_is_in_the_space_that_is_kept() 
     assert everything.kept(SEEN) is SEEN
 
 
-def test_a_whole_dictionary_is_left_out_by_its_name_or_by_those_of_all_it_holds() -> None:
+def test_a_dictionary_is_ignored_by_its_name_or_by_all_of_its_entries() -> None:
     for names in (("robot",), ("robot/notes", "robot/arm")):
         laid = Observations(ROBOT, ignored=(*names, "mission", "sounds", "tool/1"))
         assert [entry.path for entry in laid.entries] == ["tool/0"]
@@ -75,27 +77,31 @@ def test_a_whole_dictionary_is_left_out_by_its_name_or_by_those_of_all_it_holds(
         (
             ROBOT,
             ["mision"],
-            "ignore_entries names 'mision', but observations have the entries mission, robot, "
+            "ignore_entries: unknown entry 'mision'; observations have the entries mission, robot, "
             "robot/arm, robot/notes, sounds, tool, tool/0, tool/1",
         ),
         (Box(0, np.arange(1.0, 31.0)), ["x"], r"no entries; they are Box\(0.0, 1.0 to 30.0, \("),
-        (Box(-1, 1, (2,)), ["x"], "names 'x', but observations have no entries; they are Box"),
-        (INNER, ["notes", "arm"], "notes,arm would leave nothing to observe: keep one of arm, n"),
+        (Box(-1, 1, (2,)), ["x"], "unknown entry 'x'; observations have no entries; they are Box"),
+        (
+            INNER,
+            ["notes", "arm"],
+            "notes,arm would remove every entry: keep at least one of arm, n",
+        ),
         (
             ROBOT,
             [],
-            r"observations entry 'mission' is Text\(1, 9, .*\), which no network reads: leave it "
-            "out with --ignore-entries mission,robot/notes,sounds,tool/1, or turn it into a Box "
+            r"observation entry 'mission' is Text\(1, 9, .*\), which networks cannot read: ignore "
+            "it with --ignore-entries mission,robot/notes,sounds,tool/1, or convert it to a Box "
             "with gymnasium.wrappers.TransformObservation",
         ),
         (ROBOT, ["mission", "tool"], "'robot/notes' is .*-entries mission,tool,robot/notes,sounds"),
-        (Text(3), [], "^observations are .* reads: turn them into a Box with gymnasium.wrappers.T"),
-        (Graph(Box(0, 1), None), [], "observations are Graph.* reads: turn them into a Box with"),
+        (Text(3), [], "^observations are .* read: convert them to a Box with gymnasium.wrap"),
+        (Graph(Box(0, 1), None), [], "observations are Graph.* read: convert them to a Box with"),
         (OneOf([Discrete(2), Discrete(3)]), [], r"wrappers\.FlattenObservation"),
-        (Dict({"a": Text(2)}), [], "'a' is Text.* reads: turn it into a Box"),
+        (Dict({"a": Text(2)}), [], "'a' is Text.* read: convert it to a Box"),
     ],
 )
-def test_what_cannot_be_left_out_or_read_is_named(
+def test_errors_name_unknown_and_unsupported_entries(
     space: gymnasium.Space[Any], ignored: list[str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -103,10 +109,10 @@ def test_what_cannot_be_left_out_or_read_is_named(
 
 
 class _Unknown(gymnasium.Space[Any]):
-    """A space of a package's own; what it prints holds an address."""
+    """A third-party space whose representation contains a memory address."""
 
 
-def test_recorded_spaces_come_back_with_what_is_left_out() -> None:
+def test_recorded_spaces_are_restored_with_ignored_entries() -> None:
     space = Dict({**ROBOT.spaces, "own": _Unknown()})
     actions = Actions(Discrete(2))
     recorded = json.dumps(
@@ -114,7 +120,7 @@ def test_recorded_spaces_come_back_with_what_is_left_out() -> None:
             Observations(space, ignored=(*IGNORED, "own")), actions, custom_models=False
         )
     )
-    assert " at 0x" not in recorded  # another process would record another one
+    assert " at 0x" not in recorded  # which differs between processes
     restored, _ = restored_spaces(json.loads(recorded))
     assert restored["mission"] == ROBOT["mission"]
     assert restored["robot"] == INNER
@@ -122,7 +128,7 @@ def test_recorded_spaces_come_back_with_what_is_left_out() -> None:
     np.testing.assert_array_equal(laid.flatten(SEEN), [0.5, -0.5, 0, 0, 1])
     again = recorded_spaces(laid, actions, custom_models=False)
     assert json.dumps(again) == recorded
-    with pytest.raises(ValueError, match="cannot be written down"):
+    with pytest.raises(ValueError, match="cannot be converted to JSON"):
         document_of(space)
     unread = restored["sounds"]
     assert space_of({"Unread": unread.description}) == unread

@@ -1,4 +1,4 @@
-"""Observations of any space become rows, and what does not fit is named."""
+"""Observations of any space become rows; errors name parts that do not fit the space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROBOT = Dict(
 )
 
 
-def test_entries_stand_in_the_order_of_the_space() -> None:
+def test_entries_are_in_the_order_of_the_space() -> None:
     laid = Observations(ROBOT, masked=2)
     assert [(entry.path, entry.kind, entry.start, entry.stop) for entry in laid.entries] == [
         ("arm/0", "vector", 0, 2),
@@ -36,7 +36,7 @@ def test_entries_stand_in_the_order_of_the_space() -> None:
     np.testing.assert_array_equal(np.flatnonzero(laid.scalable), [0, 1, 65, 66])
 
 
-def test_choices_are_one_hot_and_images_keep_their_numbers() -> None:
+def test_choices_are_one_hot_and_images_keep_their_values() -> None:
     laid = Observations(ROBOT, masked=2)
     ROBOT.seed(0)
     one = ROBOT.sample()
@@ -51,7 +51,7 @@ def test_choices_are_one_hot_and_images_keep_their_numbers() -> None:
     np.testing.assert_array_equal(laid.flatten(one)[-2:], [1, 1])
 
 
-def test_a_batch_is_laid_out_as_its_members_are() -> None:
+def test_a_batch_is_flattened_like_its_members() -> None:
     laid = Observations(ROBOT)
     ROBOT.seed(1)
     members = [ROBOT.sample() for _ in range(3)]
@@ -66,7 +66,7 @@ def test_a_batch_is_laid_out_as_its_members_are() -> None:
     )
 
 
-def test_rows_become_observations_again() -> None:
+def test_rows_are_converted_back_to_observations() -> None:
     laid = Observations(ROBOT, masked=2)
     ROBOT.seed(2)
     one = ROBOT.sample()
@@ -85,7 +85,7 @@ def test_rows_become_observations_again() -> None:
         laid.unflatten(np.zeros(5))
 
 
-def test_what_is_left_out_is_not_in_observations_of_rows() -> None:
+def test_unflattened_observations_lack_ignored_entries() -> None:
     laid = Observations(ROBOT, ignored=("arm/0", "camera"))
     found = laid.unflatten(laid.flatten(ROBOT.sample()))
     assert found.keys() == {"arm", "flags", "tool"}
@@ -95,7 +95,7 @@ def test_what_is_left_out_is_not_in_observations_of_rows() -> None:
     assert none.unflatten(np.zeros(none.size)).keys() == {"camera", "flags", "tool"}
 
 
-def test_a_flat_box_is_a_row_as_it_is() -> None:
+def test_a_flat_box_is_already_a_row() -> None:
     assert Observations(Box(-np.inf, np.inf, (17,))).is_row
     assert not Observations(Box(-1, 1, (17,)), masked=2).is_row
     assert not Observations(Box(-1, 1, (2, 2))).is_row
@@ -111,7 +111,7 @@ def test_a_flat_box_is_a_row_as_it_is() -> None:
         ((4, 64, 48, 3), (4, 64, 48, 3)),
     ],
 )
-def test_images_and_stacks_of_them_are_told_by_their_axes(
+def test_images_and_stacks_are_distinguished_by_their_axes(
     shape: tuple[int, ...], frames: tuple[int, ...]
 ) -> None:
     (image,) = Observations(Box(0, 255, shape, np.uint8)).images
@@ -119,7 +119,7 @@ def test_images_and_stacks_of_them_are_told_by_their_axes(
     assert image.image_shape == (64, 48, frames[0] * frames[3])
 
 
-def test_empty_observations_are_refused() -> None:
+def test_empty_observations_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"observations must be a Box, a discrete space.*got"):
         Observations(Tuple([]))
 
@@ -132,18 +132,18 @@ def _wrong(**parts: Any) -> Any:
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
-        (_wrong(more=1), r"must be a dictionary of \['arm', 'camera', 'flags', 'tool'\]"),
-        (np.zeros(3), "must be a dictionary of"),
-        (_wrong(arm=(np.zeros(2),)), "'arm' must be a tuple of 2"),
+        (_wrong(more=1), r"must be a dictionary with keys \['arm', 'camera', 'flags', 'tool'\]"),
+        (np.zeros(3), "must be a dictionary with keys"),
+        (_wrong(arm=(np.zeros(2),)), "'arm' must be a tuple of length 2"),
         (_wrong(arm=(np.zeros(3), 1)), r"'arm/0' must have shape \(2,\); got \(3,\)"),
         (_wrong(arm=(np.zeros(2), 4)), r"'arm/1' must be in its space.*got 4"),
-        (_wrong(camera=np.zeros((4, 5, 3))), "'camera' must be of dtype uint8; got float64"),
-        (_wrong(camera=np.zeros((4, 5, 3), np.uint16)), "must be of dtype uint8; got uint16"),
-        (_wrong(flags=np.zeros((2, 2), np.int8)), "'flags' must have as many rows"),
+        (_wrong(camera=np.zeros((4, 5, 3))), "'camera' must have dtype uint8; got float64"),
+        (_wrong(camera=np.zeros((4, 5, 3), np.uint16)), "must have dtype uint8; got uint16"),
+        (_wrong(flags=np.zeros((2, 2), np.int8)), "'flags' must have the batch shape of"),
         (_wrong(tool=[[1], [1, 2]]), r"'tool' must have shape \(2,\)"),
     ],
 )
-def test_what_does_not_fit_is_named(observation: Any, message: str) -> None:
+def test_errors_name_the_part_that_does_not_fit(observation: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Observations(ROBOT).flatten(observation)
 
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_named(observation: Any, message: str) -> None:
         Box(0, 2**64 - 1, (2,), np.uint64),
     ],
 )
-def test_spaces_come_back_from_json(space: gymnasium.Space[Any]) -> None:
+def test_spaces_are_restored_from_json(space: gymnasium.Space[Any]) -> None:
     assert space_of(json.loads(json.dumps(document_of(space)))) == space
 
 
@@ -170,13 +170,13 @@ def test_spaces_come_back_from_json(space: gymnasium.Space[Any]) -> None:
     "document",
     [{}, {"Sphere": 3}, {"Discrete": [10**9, 0]}, {"Discrete": [3, 0, "float32"]}, {"Box": [[0]]}],
 )
-def test_other_json_is_no_space(document: dict[str, Any]) -> None:
+def test_invalid_json_is_rejected(document: dict[str, Any]) -> None:
     with pytest.raises((ValueError, IndexError)):
         space_of(document)
 
 
 class _Robot(gymnasium.Env[Any, Any]):
-    """Gives samples of its space, and a mask that is empty where its episode ends."""
+    """Returns samples of its space, and a mask without valid choices when the episode ends."""
 
     observation_space, action_space = ROBOT, Tuple([Box(0, 4, (1,)), Discrete(3)])
 
@@ -195,7 +195,7 @@ class _Robot(gymnasium.Env[Any, Any]):
         return ROBOT.sample(), 1.0, ends, False, {"action_mask": (None, mask)}
 
 
-def test_an_environment_becomes_one_of_rows() -> None:
+def test_an_environment_is_flattened_to_rows() -> None:
     inner = _Robot()
     actions = Actions(inner.action_space)
     env = FlatEnvironment(inner, Observations(ROBOT, actions.mask_size), actions)
@@ -209,29 +209,29 @@ def test_an_environment_becomes_one_of_rows() -> None:
     assert inner.taken[0][1] == 2
     row, _, terminated, *_ = env.step(np.array([3.5, 0.0], np.float32))
     assert terminated
-    np.testing.assert_array_equal(row[-3:], [1, 1, 1])  # nothing is done there any more
+    np.testing.assert_array_equal(row[-3:], [1, 1, 1])  # no action follows
 
 
-def test_without_masked_columns_a_mask_is_not_asked_for() -> None:
+def test_without_mask_columns_masks_are_ignored() -> None:
     env = FlatEnvironment(_Robot(), Observations(ROBOT), Actions(_Robot.action_space))
     assert env.reset(seed=0)[0].shape == (72,)
 
 
-def test_the_order_of_a_dictionary_comes_back() -> None:
+def test_the_order_of_a_dictionary_is_restored() -> None:
     space = Dict([("z", Box(-1, 1, (1,))), ("a", Box(-1, 1, (2,)))])
     again = space_of(json.loads(json.dumps(document_of(space))))
     assert isinstance(again, Dict)
     assert list(again.spaces) == ["z", "a"]
 
 
-def test_entries_that_could_not_be_told_apart_are_refused() -> None:
+def test_entries_with_equal_paths_are_rejected() -> None:
     inner = Box(-1.0, 1.0, (2,))
-    with pytest.raises(ValueError, match=r"must have other names; got \['a/b', 'a/b'\]"):
+    with pytest.raises(ValueError, match=r"must be unique; got \['a/b', 'a/b'\]"):
         Observations(Dict({"a/b": inner, "a": Dict({"b": inner})}))
 
 
-def test_entries_are_named_by_texts() -> None:
-    with pytest.raises(ValueError, match="must be named by texts; got 3"):
+def test_the_keys_of_a_dict_must_be_strings() -> None:
+    with pytest.raises(ValueError, match="must be strings; got 3"):
         Observations(Dict({3: Box(-1, 1, (1,))}))  # type: ignore[dict-item]
 
 
@@ -246,6 +246,6 @@ def test_entries_are_named_by_texts() -> None:
         ((2, 64, 48, 3), (2, 64, 48, 3)),
     ],
 )
-def test_shapes_of_images_are_read(shape: tuple[int, ...], frames: tuple[int, ...]) -> None:
+def test_image_shapes_determine_the_frames(shape: tuple[int, ...], frames: tuple[int, ...]) -> None:
     (entry,) = Observations(Box(0, 255, shape, np.uint8)).entries
     assert entry.frames == frames

@@ -1,4 +1,4 @@
-"""Files that are appended to: whole whatever happens, and complete once there is space."""
+"""Append-only files stay intact while the disk is full, and are completed later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eagerly.storage.files import RunFiles
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """A disk that takes three bytes of what is appended while it is full."""
+    """A disk that writes only three bytes of each record while it is full."""
     state, append = {"full": False}, RunFiles.append
 
     def limited(files: RunFiles, name: str, content: bytes) -> None:
@@ -26,9 +26,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     return state
 
 
-def test_records_wait_for_space_and_the_file_stays_whole(
-    tmp_path: Path, disk: dict[str, bool]
-) -> None:
+def test_records_are_buffered_while_the_disk_is_full(tmp_path: Path, disk: dict[str, bool]) -> None:
     log = AppendLog(tmp_path / "log")
     assert log.is_empty
     log.append(b"first ")
@@ -43,7 +41,7 @@ def test_records_wait_for_space_and_the_file_stays_whole(
     assert (tmp_path / "log").read_bytes() == b"first second third "
 
 
-def test_a_tear_that_could_not_be_cut_off_is_cut_off_later(
+def test_a_partial_record_that_could_not_be_removed_is_removed_later(
     tmp_path: Path, disk: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> None:
@@ -61,11 +59,11 @@ def test_a_tear_that_could_not_be_cut_off_is_cut_off_later(
     assert (tmp_path / "log").read_bytes() == b"first second third "
 
 
-def test_a_file_that_has_lost_records_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_truncated_file_is_not_appended_to(tmp_path: Path) -> None:
     log = AppendLog(tmp_path / "log")
     log.append(b"first ")
     (tmp_path / "log").unlink()
     log.append(b"second ")
-    with pytest.raises(OSError, match="has lost 6 bytes"):
+    with pytest.raises(OSError, match="was truncated by 6 bytes"):
         log.flush()
     assert not (tmp_path / "log").exists()

@@ -1,4 +1,4 @@
-"""Arrays in files: they come back as they were, and headers that lie are refused."""
+"""Arrays survive a round trip through files, and false headers are rejected."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_an_array_comes_back_and_numpy_reads_it_too(tmp_path: Path, name: str) -> None:
+def test_an_array_survives_a_round_trip_and_numpy_can_read_it(tmp_path: Path, name: str) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(b"".join(bytes(chunk) for chunk in npy_chunks(ARRAYS[name])))
     assert same(read_npy(path), ARRAYS[name])
     assert same(np.load(path), ARRAYS[name])
 
 
-def test_an_archive_comes_back_and_numpy_reads_it_too(tmp_path: Path) -> None:
+def test_an_archive_survives_a_round_trip_and_numpy_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     path.write_bytes(b"".join(npz_chunks(ARRAYS)))
     assert path.read_bytes() == b"".join(npz_chunks(ARRAYS))
@@ -68,23 +68,23 @@ def npy(header: bytes, data: bytes) -> bytes:
         ),
         (
             npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}\n", b"abcd"),
-            "its header says 4000000000000",
+            "header declares 4000000000000 bytes",
         ),
-        (npy(b"{'descr': '|S0', 'fortran_order': False, 'shape': (9,)}\n", b""), "have no bytes"),
+        (npy(b"{'descr': '|S0', 'fortran_order': False, 'shape': (9,)}\n", b""), "zero-size"),
         (npy(b"__import__('os').abort()\n", b""), "Cannot parse|malformed"),
         (
             npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 0)}\n", b""),
-            "1000000000 empty rows; at most 4096",
+            "at most 4096 empty rows are supported; got 1000000000",
         ),
         (
             npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 5000, 0, 2)}\n", b""),
-            "5000 empty rows",
+            "got 5000",
         ),
         (b"", "magic"),
         (b"\x93NUMPY\x09\x00", "version"),
     ],
 )
-def test_what_is_not_an_array_or_lies_about_itself_is_refused(
+def test_invalid_files_and_false_headers_are_rejected(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "x.npy").write_bytes(content)
@@ -96,9 +96,9 @@ def test_what_is_not_an_array_or_lies_about_itself_is_refused(
         read_npz(tmp_path / "x.npz")
 
 
-def test_compressed_archives_and_what_is_none_are_refused(tmp_path: Path) -> None:
+def test_compressed_and_invalid_archives_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    np.savez_compressed(path, zeros=np.zeros(10**6))  # a bomb needs compression
+    np.savez_compressed(path, zeros=np.zeros(10**6))  # a zip bomb needs compression
     with pytest.raises(ValueError, match="is compressed"):
         read_npz(path)
     np.savez(path, x=np.array([{}], dtype=object))
@@ -106,7 +106,7 @@ def test_compressed_archives_and_what_is_none_are_refused(tmp_path: Path) -> Non
         read_npz(path)
     content = io.BytesIO(b"PK nothing")
     path.write_bytes(content.getvalue())
-    with pytest.raises(ValueError, match="not an archive"):
+    with pytest.raises(ValueError, match=r"not a valid \.npz file"):
         read_npz(path)
 
 
@@ -115,6 +115,6 @@ def test_compressed_archives_and_what_is_none_are_refused(tmp_path: Path) -> Non
     [np.array([{}]), np.zeros((5000, 0)), np.zeros(2, [])],
     ids=["objects", "empty", "no bytes"],
 )
-def test_nothing_is_written_that_would_not_be_read(array: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"(not|are) read"):
+def test_arrays_that_the_reader_would_reject_are_not_written(array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="supported"):
         list(npz_chunks({"x": array}))

@@ -1,4 +1,4 @@
-"""Digests: the same for the same run, and another for every part that is touched."""
+"""Digests are equal for equal runs and differ for every part that changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.errors import RunError
 from eagerly.storage.digests import curves, digests
 from tests.small_runs import TrainRun, train_in
 
-# What a run that differs in this setting alone must differ in, among others.
+# Parts, among others, that must differ between runs that differ only in this setting.
 TOUCHED: dict[str, tuple[Any, set[str]]] = {
     "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
     "tau": (0.5, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
@@ -23,7 +23,7 @@ TOUCHED: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-# Three updates, an evaluation and several ends of episodes.
+# Three updates, an evaluation and several episode ends.
 BRIEF: dict[str, Any] = {
     "steps": 100,
     "warmup_steps": 40,
@@ -42,7 +42,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TOUCHED)
-def test_every_part_that_differs_shows(
+def test_every_part_that_differs_has_another_digest(
     train: TrainRun, tmp_path: Path, one: dict[str, str], name: str
 ) -> None:
     value, parts = TOUCHED[name]
@@ -58,7 +58,7 @@ def test_the_same_run_has_the_same_digests(
     assert digests(tmp_path / "run") == one
 
 
-def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path) -> None:
+def test_a_point_that_was_written_twice_changes_the_digest(train: TrainRun, tmp_path: Path) -> None:
     from eagerly.storage.config import RunConfig
     from eagerly.storage.event_log import EventLog
     from eagerly.training.summaries import Summaries
@@ -75,6 +75,6 @@ def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path)
     )
 
 
-def test_a_run_without_a_checkpoint_has_none(train: TrainRun, tmp_path: Path) -> None:
+def test_a_directory_without_a_run_has_no_digests(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         digests(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The table of evaluations: which columns it has, and what is read of it."""
+"""The evaluation table: its columns, its limits and how it is read."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def rows(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_whether_there_is_a_rate_of_success_the_first_row_decides(tmp_path: Path) -> None:
+def test_the_first_row_determines_whether_there_is_a_success_rate(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.csv"
     table = EvaluationTable(path)
     table.add(ROW | {"success_rate": 0.5, "other_return_mean": 3.0, "other_success_rate": 1.0})
-    # A run that was stopped goes on with the table that is there.
+    # A resumed run continues the existing table.
     EvaluationTable(path).add(ROW | {"steps": 2, "other_return_mean": 4.0})
     assert rows(path)[1:] == ["1,1,2.0,0.5,3.0,1.0", "2,1,2.0,nan,4.0,nan"]
     np.testing.assert_array_equal(read_results(path).success_rate, [0.5, np.nan])
 
 
-def test_a_table_without_a_rate_of_success_stays_so(tmp_path: Path) -> None:
+def test_a_table_without_a_success_rate_never_gets_one(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.csv"
     EvaluationTable(path).add(ROW)
-    # Neither is the count of episodes at the limit, which earlier versions did not write.
+    # The same applies to episodes at the limit, which earlier versions did not count.
     EvaluationTable(path).add(ROW | {"steps": 2, "success_rate": 0.5, "episodes_at_limit": 1})
     assert rows(path) == ["steps,updates,return_mean", "1,1,2.0", "2,1,2.0"]
     assert np.isnan(read_results(path).success_rate).all()
@@ -45,12 +45,12 @@ SIZES = {
     "a wide row": (HEADER + "1," * 100 + "\n", "a line has more than 100 bytes"),
     "a wide header": ("steps," * 50 + "\n", "a line has more than 100 bytes"),
     "a row of several lines": (HEADER + '1,1,"2\n3"\n', "damaged"),
-    "a large file": (HEADER + "1,1,2\n" * 200, "at most 1000 are read"),
+    "a large file": (HEADER + "1,1,2\n" * 200, "at most 1000 bytes; got"),
 }
 
 
 @pytest.mark.parametrize("case", SIZES)
-def test_a_table_is_read_row_by_row_and_never_larger_than_a_run_writes(
+def test_oversized_tables_are_rejected_and_a_partial_last_row_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     for name, limit in {"_MOST": 5, "_LONGEST": 100, "_LARGEST": 1000}.items():
@@ -61,19 +61,19 @@ def test_a_table_is_read_row_by_row_and_never_larger_than_a_run_writes(
     with pytest.raises(RunError, match=message):
         read_results(path)
     fine = HEADER + "".join(f"{n},0,2\n" for n in range(5))
-    path.write_text(fine + "6,1")  # torn when the run died
+    path.write_text(fine + "6,1")  # incomplete, because the run died
     assert read_results(path).steps.tolist() == [0, 1, 2, 3, 4]
     assert not read_results(path).trained.any()
 
 
-def test_no_row_is_written_that_the_reader_would_refuse(
+def test_rows_that_the_reader_would_reject_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "evaluations.csv"
     table = EvaluationTable(path)
     table.add(ROW)
     monkeypatch.setattr(evaluations, "_LONGEST", 100)
-    with pytest.raises(RunError, match=r"a row of .* would have 10[0-9] bytes"):
+    with pytest.raises(RunError, match=r"a row of .* must be shorter than 100 bytes; got 10[0-9]"):
         table.add(ROW | {"steps": 2, "return_mean": int("9" * 100)})
     monkeypatch.setattr(evaluations, "_LARGEST", 45)
     table.add(ROW | {"steps": 2})

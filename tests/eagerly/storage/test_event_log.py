@@ -1,4 +1,4 @@
-"""Event files, and how long a run has taken, without the time in which nothing ran."""
+"""Event files, and the wall time of a run without pauses between processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _write(path: Path, events: list[tuple[float, int, str]]) -> None:
             writer.write(event.SerializeToString())
 
 
-def test_the_time_between_processes_does_not_count(tmp_path: Path) -> None:
+def test_time_between_processes_does_not_count(tmp_path: Path) -> None:
     mean, loss = "evaluation/return_mean", "losses/critic"
     first = [(1000.0, 0, ""), (1010.0, 5000, mean), (1015.0, 6000, loss)]
     second = [(9000.0, 0, ""), (9004.0, 7000, loss), (9020.0, 10_000, mean)]
@@ -35,11 +35,11 @@ def test_the_time_between_processes_does_not_count(tmp_path: Path) -> None:
     assert seconds_at_evaluations(tmp_path) == {5000: 10.0, 10_000: 35.0}
 
 
-def test_a_run_without_evaluations_has_none(tmp_path: Path) -> None:
+def test_a_run_without_evaluations_has_no_times(tmp_path: Path) -> None:
     assert seconds_at_evaluations(tmp_path) == {}
 
 
-def test_tensorboard_and_we_read_what_is_written(tmp_path: Path) -> None:
+def test_tensorboard_and_this_package_read_the_event_file(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     log.add(0)
     for step in (5000, 10_000):
@@ -56,7 +56,7 @@ def test_tensorboard_and_we_read_what_is_written(tmp_path: Path) -> None:
     assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # with both checksums
 
 
-def test_a_large_record_is_passed_over_and_never_decoded(
+def test_a_large_record_is_skipped_without_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, mean = tmp_path / "events.out.tfevents.1", "evaluation/return_mean"
@@ -76,7 +76,7 @@ def test_a_large_record_is_passed_over_and_never_decoded(
     assert max(sizes) < 1000
 
 
-def test_a_clock_that_was_set_back_changes_neither_the_order_nor_the_times_of_a_run(
+def test_setting_back_the_clock_changes_neither_the_order_nor_the_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead, mean = time.time() + 5000, "evaluation/return_mean"
@@ -101,7 +101,7 @@ def test_a_clock_that_was_set_back_changes_neither_the_order_nor_the_times_of_a_
 
 
 @pytest.mark.parametrize("name", ["events.out.tfevents.1000.host.1.0.v2", "events.out.tfevents.x"])
-def test_an_event_file_of_another_writer_or_without_times_comes_first(
+def test_an_event_file_of_another_writer_or_without_times_is_ordered_first(
     tmp_path: Path, name: str
 ) -> None:
     _write(tmp_path / name, [(1e300, 0, "")])

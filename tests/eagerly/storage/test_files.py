@@ -1,4 +1,4 @@
-"""Files of a run directory: no link is followed, nothing waits, nothing shared is changed."""
+"""Run files: links are not followed, nothing blocks, and shared content is not changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> RunFiles:
     return RunFiles(tmp_path / "run")
 
 
-# What changes a file, and what reads one: every one of them, at every depth below.
+# Operations that change or read a file. Each is tested with a link at every depth.
 CHANGES: dict[str, Callable[[RunFiles, str], object]] = {
     "write": lambda files, name: files.write(name, [b"x"]),
     "append": lambda files, name: files.append(name, b"x"),
@@ -41,7 +41,7 @@ READS: dict[str, Callable[[RunFiles, str], object]] = {
 
 
 def put_link(files: RunFiles, depth: int) -> str:
-    """Puts a link to the outside in the place of a folder on the way, or of the file itself."""
+    """Replaces a parent directory, or the file itself, with a link to the outside."""
     outside = files.path.parent / "outside"
     place = files.path / ("a", "a/b", "a/b/file")[depth]
     place.rename(files.path.parent / "moved")
@@ -74,7 +74,7 @@ def test_nothing_is_read_through_a_link(files: RunFiles, read: str, depth: int) 
 
 
 @pytest.mark.parametrize("what", ["pipe", "folder", "device"])
-def test_what_is_no_file_keeps_nobody_waiting(files: RunFiles, what: str) -> None:
+def test_opening_something_that_is_not_a_file_does_not_block(files: RunFiles, what: str) -> None:
     place = files.path / "odd"
     if what == "pipe":
         os.mkfifo(place)
@@ -84,16 +84,16 @@ def test_what_is_no_file_keeps_nobody_waiting(files: RunFiles, what: str) -> Non
         place = Path("/dev/zero")
         files = RunFiles(Path("/dev"))
     name = place.name
-    with pytest.raises(ValueError, match="is not a file"):
+    with pytest.raises(ValueError, match="must be a regular file"):
         files.open(name)
     assert not files.is_file(name)
     if what != "device":
-        with pytest.raises(OSError, match="is not a file"):
+        with pytest.raises(OSError, match="must be a regular file"):
             files.append(name, b"x")
 
 
 @pytest.mark.parametrize("change", ["append", "cut"])
-def test_what_shares_its_content_with_another_name_is_copied_first(
+def test_a_file_with_other_hard_links_is_copied_before_it_changes(
     files: RunFiles, change: str
 ) -> None:
     thesis = files.path.parent / "outside" / "file"
@@ -104,7 +104,7 @@ def test_what_shares_its_content_with_another_name_is_copied_first(
     assert files.names() == ["shared"]  # and no temporary file
 
 
-def test_a_file_is_written_whole_or_not_at_all(files: RunFiles) -> None:
+def test_a_file_is_written_completely_or_not_at_all(files: RunFiles) -> None:
     def chunks() -> object:
         yield b"new"
         raise OSError("no more")
@@ -117,7 +117,7 @@ def test_a_file_is_written_whole_or_not_at_all(files: RunFiles) -> None:
     assert (files.path / "a/b/file").read_bytes() == b"newer"
 
 
-def test_links_among_files_are_listed_to_be_removed_and_links_to_folders_too(
+def test_links_to_files_and_directories_are_listed_and_can_be_removed(
     files: RunFiles,
 ) -> None:
     outside = files.path.parent / "outside"
@@ -133,7 +133,7 @@ def test_links_among_files_are_listed_to_be_removed_and_links_to_folders_too(
 
 
 @pytest.mark.parametrize("descriptors", ["/proc/self/fd", "/no/such/folder"])
-def test_tensorflow_is_given_a_path_that_it_reads_as_it_stands(
+def test_tensorflow_gets_a_path_without_special_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors: str
 ) -> None:
     monkeypatch.setattr("eagerly.storage.files._DESCRIPTORS", Path(descriptors))
@@ -148,11 +148,11 @@ def test_tensorflow_is_given_a_path_that_it_reads_as_it_stands(
         files.make_folder("a", is_new=True)
 
 
-def test_the_folder_that_tensorflow_was_given_stays_the_one_that_was_opened(
+def test_the_path_for_tensorflow_always_refers_to_the_opened_directory(
     files: RunFiles,
 ) -> None:
     if not _DESCRIPTORS.is_dir():
-        pytest.skip("only Linux has paths of open folders")
+        pytest.skip("only Linux has paths of open directories")
     outside = files.path.parent / "outside"
     with files.for_tensorflow("a") as path:
         (files.path / "a").rename(files.path / "moved")

@@ -1,4 +1,4 @@
-"""Policies that are taken out of a run: right units, right weights, the recorded evaluation."""
+"""Policies loaded from a run: their units, weights and recorded evaluations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluations(path: Path) -> dict[int, float]:
         return {int(row["steps"]): float(row["return_mean"]) for row in csv.DictReader(file)}
 
 
-# What a process needs at its most, as the kernel counts it.
+# Prints the peak memory of its process in kilobytes, as counted by the kernel.
 PEAK = """
 import sys, eagerly
 policy = eagerly.load_policy(sys.argv[1])
@@ -104,7 +104,7 @@ def test_a_fresh_process_reproduces_the_recorded_evaluations(
     }
 
 
-def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
+def test_actions_are_in_the_environments_units_for_one_or_many_observations(
     train: TrainRun, tmp_path: Path
 ) -> None:
     trainer = train(env="Long-v0", steps=200)
@@ -128,7 +128,7 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
         policy(np.array([np.nan, 0.0]))
 
 
-def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
+def test_best_and_latest_have_the_weights_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
     trainer = train(evaluate_every_steps=100, actor_learning_rate=0.03)
     assert trainer.policies.best_step is not None
     best, latest = load_policy(tmp_path / "run"), load_policy(tmp_path / "run", "latest")
@@ -146,11 +146,11 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
     )
 
 
-def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
+def test_loading_fails_with_the_reason(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         load_policy(tmp_path)
-    train(steps=120)  # and no update
-    with pytest.raises(RunError, match="that has had an update was evaluated: ask for the l"):
+    train(steps=120)  # without an update
+    with pytest.raises(RunError, match="has been evaluated since the first update: select the l"):
         load_policy(tmp_path / "run", "best")
     with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):
         load_policy(tmp_path / "run", "newest")
@@ -160,7 +160,7 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"weights must be float64; .* is float32"):
         load_policy(tmp_path / "run", "latest")
     edit_sealed(config, lambda d: d["settings"].update(hidden_sizes=[9, 8]))
-    with pytest.raises(RunError, match="does not fit its settings"):
+    with pytest.raises(RunError, match="does not match its settings"):
         load_policy(tmp_path / "run", "latest")
     for manifest in tmp_path.glob("run/checkpoints/*/manifest.json"):
         manifest.unlink()
@@ -168,7 +168,7 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
         load_policy(tmp_path / "run", "latest")
 
 
-def test_statistics_of_observations_are_part_of_run_checkpoint_and_policy(
+def test_observation_statistics_are_part_of_runs_checkpoints_and_policies(
     train: TrainRun, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"env": "Pendulum-v1", "warmup_steps": 40, "replay_ratio": 0.04}
@@ -199,13 +199,13 @@ MEMORY = {
 
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose policy has a memory, not to be touched."""
+    """A run with a recurrent policy. Tests must not modify it."""
     path = tmp_path_factory.mktemp("remembering") / "run"
     train_in(path, **MEMORY)
     return path
 
 
-def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_episodes(
+def test_a_recurrent_policy_reproduces_its_evaluation_and_acts_in_episodes(
     remembering: Path,
 ) -> None:
     env = environment_maker("PendulumPositions-v1")()
@@ -236,18 +236,18 @@ def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_epis
     assert not np.allclose(flipped(observations[1], rewards[1] + 5.0), many[1])
 
 
-def test_a_policy_with_a_memory_says_what_it_must_be_told(remembering: Path) -> None:
+def test_wrong_calls_of_a_recurrent_policy_raise(remembering: Path) -> None:
     policy, observation = load_policy(remembering), np.zeros(2)
     assert policy.remembers
-    with pytest.raises(ValueError, match=r"has a memory: begin an episode with act = pol"):
+    with pytest.raises(ValueError, match=r"is recurrent: start an episode with act = pol"):
         policy(observation)
     act = policy.start_episode()
-    with pytest.raises(ValueError, match="reward and ended belong to observations after the first"):
+    with pytest.raises(ValueError, match="reward and ended must be omitted for the first"):
         act(observation, 1.0)
     with pytest.raises(ValueError, match=r"observation must have shape \[2\]; got \(3, 2\)"):
         act(np.zeros((3, 2)))
     act(observation)
-    with pytest.raises(ValueError, match="reward is missing: a policy with a memory is told"):
+    with pytest.raises(ValueError, match="reward is missing: a recurrent policy needs"):
         act(observation)
     with pytest.raises(FloatingPointError, match="observation must be finite"):
         policy.start_episode()(np.array([0.0, np.nan]))
@@ -255,7 +255,7 @@ def test_a_policy_with_a_memory_says_what_it_must_be_told(remembering: Path) -> 
         policy.start_episode(4)(np.zeros((3, 2)))
 
 
-def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
+def test_a_policy_that_is_not_recurrent_can_also_act_in_episodes(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=50)

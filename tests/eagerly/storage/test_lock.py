@@ -1,4 +1,4 @@
-"""One process per run directory, whoever outlives whom."""
+"""A run directory has one process, even if children outlive it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from eagerly.storage import lock
 
 lock._OPEN_FILE_LOCKS = sys.argv[2] == "True"
 held = lock.RunLock(Path(sys.argv[1]))
-# As an environment's own worker: it inherits every descriptor.
+# Like a worker of an environment, it inherits every descriptor.
 child = os.fork() if sys.argv[3] == "python" else ctypes.CDLL(None).fork()
 if not child:
-    print(os.getpid(), flush=True)  # by the child, when it has closed its copy of the lock
+    print(os.getpid(), flush=True)  # after the child has closed its copy of the lock
 time.sleep(100)
 """
 KINDS = [pytest.param(True, marks=pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's"))]
@@ -40,14 +40,14 @@ KINDS += [pytest.param(False)]
 
 @pytest.fixture(params=KINDS, ids=["open file", "record"])
 def open_file_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Both kinds of locks, one after the other; returns which one."""
+    """Runs a test with both kinds of locks; returns whether they are open file locks."""
     monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", request.param)
     return bool(request.param)
 
 
 @contextmanager
 def holder(path: Path, open_file_locks: bool, fork: str = "python") -> Iterator[tuple[Any, int]]:
-    """A process that holds a run directory, and the number of its child."""
+    """Runs a process that locks a run directory; yields it and the id of its child."""
     words = [sys.executable, "-c", HOLDER, str(path), str(open_file_locks), fork]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -61,7 +61,7 @@ def holder(path: Path, open_file_locks: bool, fork: str = "python") -> Iterator[
         process.stdout.close()
 
 
-def test_a_second_process_is_refused_until_the_first_is_dead_workers_or_not(
+def test_a_second_process_is_rejected_until_the_first_dies_even_if_its_workers_live(
     tmp_path: Path, open_file_locks: bool
 ) -> None:
     with holder(tmp_path, open_file_locks) as (process, worker):
@@ -70,7 +70,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead_workers_or_not(
         assert is_locked(tmp_path)
         process.kill()
         process.wait()
-        os.kill(worker, 0)  # it lives, and holds the descriptor
+        os.kill(worker, 0)  # it is alive and holds the descriptor
         assert not is_locked(tmp_path)
         lock = RunLock(tmp_path)
         assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
@@ -79,18 +79,18 @@ def test_a_second_process_is_refused_until_the_first_is_dead_workers_or_not(
 
 
 @pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's")
-def test_a_child_that_c_code_forked_keeps_the_lock_and_the_death_of_its_holder_is_reported(
+def test_a_child_forked_by_c_code_keeps_the_lock_and_the_error_names_the_dead_holder(
     tmp_path: Path,
 ) -> None:
     with holder(tmp_path, True, fork="C") as (process, _):
         process.kill()
         process.wait()
-        with pytest.raises(RunError, match=rf"its holder is dead \(process {process.pid} on "):
+        with pytest.raises(RunError, match=rf"the lock holder is dead \(process {process.pid} on "):
             RunLock(tmp_path)
 
 
 def _is_refused(path: Path) -> bool:
-    """Whether another process is refused; it is a fork, which has nothing to import."""
+    """Returns whether another process is rejected: a fork, which needs no imports."""
     child = os.fork()
     if not child:
         try:
@@ -102,22 +102,20 @@ def _is_refused(path: Path) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
-def test_a_holder_that_reads_its_whole_directory_keeps_the_lock(
-    tmp_path: Path, open_file_locks: bool
-) -> None:
+def test_reading_the_whole_directory_keeps_the_lock(tmp_path: Path, open_file_locks: bool) -> None:
     path = tmp_path / "run"
     path.mkdir()
     held = RunLock(path)
     shutil.copytree(path, tmp_path / "copy")
     assert is_locked(path)
-    if not open_file_locks:  # a record lock is lost here, and taken again
+    if not open_file_locks:  # the copy released the record lock; take it again
         held.check()
     assert _is_refused(path)
     held.check()
     held.close()
 
 
-def test_a_record_lock_that_another_process_has_by_now_ends_the_run(
+def test_a_record_lock_taken_by_another_process_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", False)
@@ -125,12 +123,12 @@ def test_a_record_lock_that_another_process_has_by_now_ends_the_run(
     (tmp_path / "lock").read_bytes()  # which closes a descriptor
     with (
         holder(tmp_path, False),
-        pytest.raises(OSError, match="another process trains in this run directory by now"),
+        pytest.raises(OSError, match="another process is now training in this run directory"),
     ):
         held.check()
 
 
-def test_the_same_process_is_refused_too_and_that_frees_nothing(
+def test_a_second_lock_in_the_same_process_is_rejected_and_the_first_is_kept(
     tmp_path: Path, open_file_locks: bool
 ) -> None:
     lock = RunLock(tmp_path)
@@ -142,16 +140,16 @@ def test_the_same_process_is_refused_too_and_that_frees_nothing(
     RunLock(tmp_path).close()
 
 
-def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("thesis")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="is not a file, but a link"):
+    with pytest.raises(OSError, match="must be a regular file, not a link"):
         RunLock(tmp_path / "run")
     assert (tmp_path / "precious").read_text() == "thesis"
 
 
-def test_a_lock_that_is_another_file_too_is_not_written_through(tmp_path: Path) -> None:
+def test_a_lock_file_with_other_hard_links_is_not_written_through(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis"
     thesis.write_text("precious")
     for name in ("one", "other"):
@@ -167,24 +165,24 @@ def test_a_lock_that_is_another_file_too_is_not_written_through(tmp_path: Path) 
     assert thesis.read_text() == "precious"
 
 
-def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_lock_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
     assert not is_locked(tmp_path)
-    with pytest.raises(OSError, match="is not a file"):
+    with pytest.raises(OSError, match="must be a regular file"):
         RunLock(tmp_path)
 
 
-def test_two_that_begin_the_same_run_at_once(tmp_path: Path) -> None:
+def test_a_run_cannot_be_created_twice_at_once(tmp_path: Path) -> None:
     one, other = (open_run(tmp_path / "run", "td3", SMALL) for _ in range(2))
     one.write()
     with pytest.raises(RunError, match="already being trained"):
         other.write()
     one.unlock()
-    with pytest.raises(RunError, match="was begun by another process meanwhile"):
+    with pytest.raises(RunError, match="was created by another process in the meantime"):
         other.write()
 
 
-def test_what_a_process_leaves_that_dies_before_it_begins_is_no_obstacle(tmp_path: Path) -> None:
+def test_files_of_a_run_killed_before_it_began_do_not_prevent_a_new_run(tmp_path: Path) -> None:
     for name in ("lock", "config.json.tmp"):
         (tmp_path / name).write_text("{")
     run = open_run(tmp_path, "td3", SMALL)

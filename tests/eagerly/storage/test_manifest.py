@@ -1,4 +1,4 @@
-"""Manifests: what is newer, older or damaged."""
+"""Manifests, including newer, older and damaged ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def manifests(run: Path) -> list[Path]:
     return sorted(run.glob("checkpoints/*/manifest.json"))
 
 
-def test_a_manifest_covers_everything_that_a_run_is(train: TrainRun, tmp_path: Path) -> None:
+def test_a_manifest_covers_all_files_of_a_run(train: TrainRun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(steps=200)
     manifest = published(run)[-1]
@@ -39,22 +39,20 @@ def test_a_manifest_covers_everything_that_a_run_is(train: TrainRun, tmp_path: P
         assert description["bytes"] == (run / name).stat().st_size
 
 
-def test_one_that_is_too_new_or_of_an_unreleased_format_is_refused_with_advice(
+def test_a_newer_or_unreleased_format_is_rejected_with_advice(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=110)
     newest = manifests(tmp_path / "run")[-1]
     edit_sealed(newest, lambda document: document.update(format=FORMAT + 1))
-    with pytest.raises(RunError, match=r"newer eagerly .*: upgrade to continue it, or begin"):
+    with pytest.raises(RunError, match=r"newer version of eagerly .*: upgrade eagerly to resume"):
         train(steps=210)
     edit_sealed(newest, lambda document: document.update(format=FORMAT - 1))
     with pytest.raises(RunError, match="written before eagerly's first release"):
         train(steps=210)
 
 
-def test_settings_that_were_lost_come_from_the_newest_checkpoint(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_lost_settings_are_read_from_the_newest_checkpoint(train: TrainRun, tmp_path: Path) -> None:
     brief = {"warmup_steps": 40, "replay_ratio": 0.04}
     train("straight", steps=120, tau=0.25, **brief)
     for damage in ("gone", "edited"):
@@ -69,21 +67,21 @@ def test_settings_that_were_lost_come_from_the_newest_checkpoint(
         trainer = train(damage, steps=120, **brief)
         (line,) = trainer.lines
         assert "config.json cannot be read" in line
-        assert "the settings are those of the checkpoint of step 77" in line
+        assert "using the settings saved in the checkpoint at step 77" in line
         assert trainer.run.agent_config.tau == 0.25
         assert digests(run) == digests(tmp_path / "straight")
 
 
-def test_a_checkpoint_that_could_not_be_read_ends_the_run_and_leaves_the_older_one(
+def test_a_checkpoint_that_could_not_be_read_back_ends_the_run_and_keeps_the_older_one(
     train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(steps=200)
     (before,) = manifests(tmp_path / "run")[-1:]
     size = before.stat().st_size
     with monkeypatch.context() as patch:
-        # The next one names a segment of the replay buffer more.
+        # The next manifest lists one more replay segment.
         patch.setattr(documents, "_LARGEST_DOCUMENT", size + 20)
-        message = rf"stopped after step 300: .* more than {size + 20} bytes\. The largest state is "
+        message = rf"stopped after step 300: .* more than {size + 20} bytes\)\. The largest state "
         with pytest.raises(RunError, match=message):
             train(steps=300)
     assert manifests(tmp_path / "run")[-1] == before
@@ -93,22 +91,22 @@ def test_a_checkpoint_that_could_not_be_read_ends_the_run_and_leaves_the_older_o
     assert digests(tmp_path / "run") == digests(tmp_path / "straight")
 
 
-def test_settings_that_could_not_be_read_begin_no_run(tmp_path: Path) -> None:
+def test_settings_that_could_not_be_read_back_start_no_run(tmp_path: Path) -> None:
     deep: Any = 1
     for _ in range(110):
         deep = {"a": deep}
     run = open_run(tmp_path / "run", "td3", SMALL | {"env_kwargs": deep})
-    with pytest.raises(RunError, match=r"config\.json is not written, .* nested too deeply"):
+    with pytest.raises(RunError, match=r"config\.json was not written: .* nested too deeply"):
         run.write()
     assert not (tmp_path / "run" / "config.json").exists()
     run.unlock()
 
 
-def test_what_is_not_a_manifest_is_left_out(tmp_path: Path) -> None:
+def test_invalid_manifests_are_skipped(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints" / "000000000001-000000000000"
     folder.mkdir(parents=True)
     for content in ("", "[]", "{}", '{"manifest": 3}', "null", '{"sha256": 1, "manifest": {}}'):
         (folder / "manifest.json").write_text(content)
-        with pytest.raises(ValueError, match=r"it is not|Expecting"):
+        with pytest.raises(ValueError, match=r"it is not|checksum|Expecting"):
             read_manifest(RunFiles(tmp_path), f"checkpoints/{folder.name}")
         assert published(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Settings that belong to environments, and what goes before what."""
+"""Environment presets and their precedence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _opened(tmp_path: Path, agent: str = "td3", **given: Any) -> Run:
 
 @pytest.mark.parametrize("agent", agent_names())
 @pytest.mark.parametrize("env", list(ENVIRONMENTS))
-def test_every_preset_is_of_an_environment_and_fits_every_agent(
+def test_every_preset_belongs_to_an_environment_and_is_valid_for_every_agent(
     env: str, agent: str, tmp_path: Path
 ) -> None:
     assert env in gymnasium.registry
@@ -37,7 +37,7 @@ def test_every_preset_is_of_an_environment_and_fits_every_agent(
         assert (settings.get(name) == value) or (taken is not None and name not in taken)
 
 
-def test_an_agent_takes_of_presets_what_it_names_and_of_runs_defaults_of_its_own(
+def test_an_agent_uses_only_the_preset_settings_that_it_names(
     tmp_path: Path,
 ) -> None:
     run = _opened(tmp_path, "td7", env="Pendulum-v1")
@@ -46,14 +46,16 @@ def test_an_agent_takes_of_presets_what_it_names_and_of_runs_defaults_of_its_own
 
 
 @pytest.mark.parametrize("given", [{}, {"preset": "defaults"}])
-def test_an_agent_may_have_other_defaults_of_runs(tmp_path: Path, given: dict[str, str]) -> None:
+def test_an_agent_can_define_other_defaults_for_run_settings(
+    tmp_path: Path, given: dict[str, str]
+) -> None:
     run = _opened(tmp_path, "td7", env="HalfCheetah-v5", **given)
     assert run.config.warmup_steps == 25_000
     run = _opened(tmp_path, "td7", env="HalfCheetah-v5", warmup_steps=5, **given)
     assert run.config.warmup_steps == 5
 
 
-def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Path) -> None:
+def test_a_new_run_uses_and_reports_the_preset_of_its_environment(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5")
     assert run.agent_config.discount == 0.9999
     assert run.preset == "Swimmer-v5: discount 0.9999"
@@ -61,25 +63,25 @@ def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Pat
     assert run.preset == "HalfCheetah-v5: the defaults"
 
 
-def test_an_environment_without_one_gets_the_defaults_and_that_is_said(tmp_path: Path) -> None:
+def test_an_environment_without_a_preset_uses_and_reports_the_defaults(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pusher-v5")
     assert run.config.warmup_steps == 10_000
     assert run.preset == "none for Pusher-v5: the defaults"
 
 
-def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
+def test_given_settings_take_precedence_over_the_preset(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pendulum-v1", warmup_steps=7)
     assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)
     acting = "actor_learning_rate 0.001, critic_learning_rate 0.001"
-    assert run.preset == f"Pendulum-v1: {acting}; given: warmup_steps 7"
+    assert run.preset == f"Pendulum-v1: {acting}; overridden: warmup_steps 7"
 
 
-def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
+def test_a_run_that_would_end_before_it_learns_is_reported(tmp_path: Path) -> None:
     with logged() as lines:
         _opened(tmp_path, env="Ant-v5", steps=25_000)
     (line,) = lines
     assert line == (
-        "all 25000 steps are random and nothing is learned: --warmup-steps is 25000 "
+        "all 25000 steps are random and nothing is learned: reduce --warmup-steps, which is 25000 "
         "(preset Ant-v5: warmup_steps 25000)"
     )
     with logged() as lines:
@@ -87,7 +89,7 @@ def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
     assert not lines
 
 
-def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
+def test_another_preset_or_the_defaults_can_be_selected(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
     assert (run.agent_config.discount, run.preset) == (0.99, "defaults: the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
@@ -99,7 +101,7 @@ def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
     assert "article" not in presets("td3")
 
 
-def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path: Path) -> None:
+def test_a_saved_run_keeps_its_settings_even_if_the_preset_changes(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", discount=0.5)
     run.write()
     run.unlock()
@@ -109,7 +111,7 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
         _opened(tmp_path, preset="environment")
 
 
-def test_the_documentation_lists_them() -> None:
+def test_the_documentation_lists_all_presets() -> None:
     page = (ROOT / "docs" / "environments.md").read_text()
     for env, preset in ENVIRONMENTS.items():
         given = [

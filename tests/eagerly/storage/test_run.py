@@ -1,4 +1,4 @@
-"""Opening runs: what was typed is compared, what was saved is kept."""
+"""Opening runs: given settings must match saved ones, and omitted ones are kept."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path)
 
 def test_omitted_settings_keep_their_saved_values_when_defaults_change(tmp_path: Path) -> None:
     path = started(tmp_path)
-    edit(path, lambda d: d["settings"].update(tau=0.25))  # a default of another day
+    edit(path, lambda d: d["settings"].update(tau=0.25))  # the default of another version
     run = open_run(path, "td3", {"env": "Pendulum-v1", "steps": 7})
     assert not run.is_new
     assert run.agent_config.tau == 0.25
     assert run.config.steps == 7
 
 
-def test_a_setting_that_is_not_in_an_old_run_gets_its_default(tmp_path: Path) -> None:
+def test_a_setting_missing_from_an_old_run_gets_its_default(tmp_path: Path) -> None:
     path = started(tmp_path)
     edit(path, lambda d: d["settings"].pop("layer_norm"))
     assert open_run(path, None, {}).agent_config.layer_norm is False
 
 
-def test_typed_settings_that_differ_are_listed_and_refused(tmp_path: Path) -> None:
+def test_given_settings_that_differ_are_listed_and_rejected(tmp_path: Path) -> None:
     path = started(tmp_path, hidden_sizes=(64, 64))
     same = {"env": "Pendulum-v1", "hidden_sizes": (64, 64)}
     assert open_run(path, "td3", same).agent_config.hidden_sizes == (64, 64)
@@ -73,7 +73,7 @@ def test_given_settings_may_be_lists_and_unknown_ones_are_named(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("override", [False, True])
-def test_what_a_saved_run_keeps_for_good_is_refused_with_a_way_on(
+def test_changes_of_immutable_settings_are_rejected_with_advice(
     tmp_path: Path, override: bool
 ) -> None:
     path = started(tmp_path, schedule="linear", schedule_steps=10)
@@ -82,7 +82,7 @@ def test_what_a_saved_run_keeps_for_good_is_refused_with_a_way_on(
         ({"normalize_rewards": True}, ("--normalize-rewards", "False")),
         ({"quantize": "int8"}, ("--quantize", "none")),
     ):
-        with pytest.raises(RunError, match=f"{flag} of .* stays {kept}, .* with --init-from"):
+        with pytest.raises(RunError, match=f"{flag} of .* must stay {kept}, .* with --init-from"):
             open_run(path, "td3", given, override=override)
     assert not open_run(path, "td3", {"schedule": "linear"}).overridden
 
@@ -98,7 +98,7 @@ def test_an_override_is_recorded(tmp_path: Path) -> None:
     assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, {"tau": [0.005, 0.5]})
 
 
-def test_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
+def test_another_agent_or_environment_is_rejected(tmp_path: Path) -> None:
     path = started(tmp_path)
     edit(path, lambda d: d.update(agent="ddpg"))
     with pytest.raises(RunError, match="is a run of ddpg, not of td3"):
@@ -108,20 +108,20 @@ def test_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
         open_run(path, "td3", {"env": "Hopper-v5"})
 
 
-def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(RunError, match=r"is not a run \(no config.json\)"):
+    with pytest.raises(RunError, match=r"is not a run directory \(no config.json\)"):
         open_run(tmp_path, "td3", {"env": "Pendulum-v1"})
-    with pytest.raises(RunError, match=r"is not a run: it has no config\.json"):
+    with pytest.raises(RunError, match=r"is not a run directory: it has no config\.json"):
         open_run(tmp_path / "missing", None, {})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=99), "newer eagerly"),
+        (lambda d: d.update(format=99), "newer version of eagerly"),
         (lambda d: d.pop("agent"), "cannot be read"),
-        (lambda d: d.update(settings=[]), "settings is not a dict"),
+        (lambda d: d.update(settings=[]), "settings must be of type dict"),
         (lambda d: d["settings"].update(gravity=9.8), "unknown settings: gravity"),
         (
             lambda d: d["settings"].update(num_envs=0),
@@ -131,21 +131,21 @@ def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
         (lambda d: d.update(agent="ppo"), "one of ddpg, td3, td7, or module:Class; got 'ppo'"),
     ],
 )
-def test_a_config_that_is_not_one_is_refused(tmp_path: Path, change: Any, message: str) -> None:
+def test_an_invalid_config_is_rejected(tmp_path: Path, change: Any, message: str) -> None:
     path = started(tmp_path)
     edit(path, change)
     with pytest.raises(RunError, match=message):
         open_run(path, None, {})
 
 
-def test_a_config_that_is_not_json_is_refused(tmp_path: Path) -> None:
+def test_a_config_that_is_not_json_is_rejected(tmp_path: Path) -> None:
     path = started(tmp_path)
     (path / "config.json").write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
         open_run(path, None, {})
 
 
-def test_settings_out_of_range_or_inconsistent_are_refused(tmp_path: Path) -> None:
+def test_settings_out_of_range_or_inconsistent_are_rejected(tmp_path: Path) -> None:
     for settings, message in (
         ({"tau": 2.0}, r"tau must be above 0 and at most 1; got 2.0"),
         ({"replay_capacity": 3, "num_envs": 4}, r"replay_capacity must be at least num_envs \(4\)"),
@@ -155,16 +155,16 @@ def test_settings_out_of_range_or_inconsistent_are_refused(tmp_path: Path) -> No
     ):
         with pytest.raises(RunError, match=message):
             open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"} | settings)
-    with pytest.raises(RunError, match="give --env"):
+    with pytest.raises(RunError, match="set --env"):
         open_run(tmp_path / "run", "td3", {})
 
 
-def test_a_fresh_directory_is_readable_and_unique(
+def test_generated_run_directories_have_readable_and_unique_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4}) for _ in range(3)]
-    for run in runs:  # all planned before the first one is made, as two processes may
+    for run in runs:  # all opened before the first is created, as by concurrent processes
         run.write()
     paths = [run.path for run in runs]
     assert len(set(paths)) == 3

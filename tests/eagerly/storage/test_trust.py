@@ -24,7 +24,7 @@ from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
 from tests.small_runs import SMALL, TrainRun, logged, train_in
 
-# A module that leaves a trace wherever it is imported, and offers what a setting can name.
+# A module that leaves a trace when imported and defines objects that settings can name.
 EVIL = """
 from pathlib import Path
 Path({trace!r}).write_text("it ran")
@@ -40,14 +40,14 @@ gymnasium.register("Evil-v0", entry_point="gymnasium.envs.classic_control:Pendul
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with one checkpoint and one evaluation, not to be touched."""
+    """A run with one checkpoint and one evaluation. Tests must not modify it."""
     path = tmp_path_factory.mktemp("finished") / "run"
     train_in(path, steps=150, keep_checkpoints=1)
     return path
 
 
 class Stage:
-    """A working directory with a stranger's run and a module that must not run."""
+    """A working directory with an untrusted run and a module that must not be imported."""
 
     def __init__(self, folder: Path, finished: Path) -> None:
         self.folder, self.run, self.trace = folder, folder / "run", folder / "trace"
@@ -59,7 +59,7 @@ class Stage:
         path.write_text(EVIL.format(trace=str(self.trace)))
 
     def edit(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        """Changes the settings, in `config.json` and where checkpoints keep them."""
+        """Changes the settings in `config.json` and in the manifests."""
         edit_sealed(self.run / "config.json", change)
         for manifest in self.run.glob("checkpoints/*/manifest.json"):
             edit_sealed(manifest, lambda document: change(document["config"]))
@@ -108,7 +108,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("role", NAMED)
-def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
+def test_untrusted_modules_are_reported_in_one_line_and_not_imported(
     stage: Stage, role: str
 ) -> None:
     stage.put("evil.py")
@@ -118,9 +118,9 @@ def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
         (line,) = result.output.splitlines()
         place = stage.folder / "evil.py"
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
-    with pytest.raises(RunError, match=r"was not trained here by you, and would import"):
+    with pytest.raises(RunError, match=r"is not trusted \(you did .*\) and would import"):
         Trainer(open_run(stage.run, None, {"steps": 160})).close()
-    if role != "env":  # of which a policy has no need
+    if role != "env":  # which a policy does not need
         with pytest.raises(RunError, match="would import"):
             load_policy(stage.run)
     else:
@@ -129,13 +129,13 @@ def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
 
 
 @pytest.mark.parametrize("role", ["agent", "env", "actor"])
-def test_trust_imports_it_from_the_working_directory(stage: Stage, role: str) -> None:
+def test_trust_imports_modules_from_the_working_directory(stage: Stage, role: str) -> None:
     stage.put("evil.py")
     stage.name(*NAMED[role])
     path = list(sys.path)
     if role == "actor":
-        with pytest.raises(RunError, match="does not fit its settings: ValueError"):
-            load_policy(stage.run, trust=True)  # another actor than the one that was saved
+        with pytest.raises(RunError, match="does not match its settings: ValueError"):
+            load_policy(stage.run, trust=True)  # not the actor that was saved
     else:
         result = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1", "--trust"])
         assert result.exit_code == 0, result.output
@@ -143,26 +143,26 @@ def test_trust_imports_it_from_the_working_directory(stage: Stage, role: str) ->
     assert sys.path == path
 
 
-def test_what_the_user_names_too_needs_no_trust(stage: Stage) -> None:
+def test_modules_that_the_user_also_names_need_no_trust(stage: Stage) -> None:
     stage.put("evil.py")
     stage.name(*NAMED["env"])
     Trainer(open_run(stage.run, None, {"env": "evil:Evil-v0"})).close()
     assert stage.ran
 
 
-# Names that were imported although a check had looked at something else, or not at all.
+# Regressions: these names were imported, because a check missed them.
 SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "an agent beside another": (
         [(None, "agent", "shadow.evil1:X"), ("settings", "agent", "td3")],
-        "among its settings: agent",
+        "reserved names: agent",
     ),
-    "a preset": ([("settings", "preset", "x")], "among its settings: preset"),
+    "a preset": ([("settings", "preset", "x")], "reserved names: preset"),
     "more than there is": ([(None, "surprise", 1)], "surprise"),
     "the prefix of factories": (
         [(None, "agent", "factory run.evil2:X")],
         "agent must be one of ddpg, td3, td7, or module:Class; got 'factory run.evil2:X'",
     ),
-    "a module of the run": ([(None, "agent", "run.evil2:X")], "it lies in the run directory"),
+    "a module of the run": ([(None, "agent", "run.evil2:X")], "it is inside the run directory"),
     "a sibling's module": (
         [("settings", "env", "B1.evil5:X")],
         "would import B1.evil5:X (env, in ",
@@ -179,21 +179,21 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "an env that is a list": ([("settings", "env", ["evil:X"])], "env must be of type str"),
     "the standard library": (
         [("settings", "actor", "os:abort")],
-        "os belongs to Python itself",
+        "os is part of the standard library",
     ),
     "a file in a key of the environment's arguments": (
         [("settings", "env_kwargs", {"a": [{"/etc/passwd": 1}]})],
-        'would give its environment {"a": [{"/etc/passwd": 1}]}',
+        'would pass {"a": [{"/etc/passwd": 1}]} to its environment',
     ),
     "a file of the environment": (
         [("settings", "env_kwargs", {"xml_file": "/etc/passwd"})],
-        'would give its environment {"xml_file": "/etc/passwd"}',
+        'would pass {"xml_file": "/etc/passwd"} to its environment',
     ),
 }
 
 
 @pytest.mark.parametrize("case", SHADOWED)
-def test_names_in_any_place_are_seen_before_anything_is_imported(stage: Stage, case: str) -> None:
+def test_names_anywhere_are_checked_before_anything_is_imported(stage: Stage, case: str) -> None:
     for place in (
         "evil.py",
         "shadow/evil1.py",
@@ -213,14 +213,14 @@ def test_names_in_any_place_are_seen_before_anything_is_imported(stage: Stage, c
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ((*NAMED["agent"][:2], "run.evil:Agent"), "it lies in the run directory"),
-        ((*NAMED["env"][:2], "run.evil:Evil-v0"), "it lies in the run directory"),
-        ((*NAMED["actor"][:2], "run.evil:actor"), "it lies in the run directory"),
-        ((*NAMED["actor"][:2], "os:abort"), "os belongs to Python itself"),
-        ((*NAMED["env"][:2], "antigravity:X"), "antigravity belongs to Python itself"),
+        ((*NAMED["agent"][:2], "run.evil:Agent"), "it is inside the run directory"),
+        ((*NAMED["env"][:2], "run.evil:Evil-v0"), "it is inside the run directory"),
+        ((*NAMED["actor"][:2], "run.evil:actor"), "it is inside the run directory"),
+        ((*NAMED["actor"][:2], "os:abort"), "os is part of the standard library"),
+        ((*NAMED["env"][:2], "antigravity:X"), "antigravity is part of the standard library"),
     ],
 )
-def test_trust_does_not_reach_into_the_run_directory_nor_pythons_library(
+def test_trust_excludes_modules_of_the_run_directory_and_of_python(
     stage: Stage, change: tuple[str | None, str, str], message: str
 ) -> None:
     stage.put("run/evil.py")
@@ -230,13 +230,13 @@ def test_trust_does_not_reach_into_the_run_directory_nor_pythons_library(
     assert not stage.ran
 
 
-def test_plots_import_no_strangers_agent(
+def test_plots_do_not_import_untrusted_agents(
     stage: Stage, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.put("evil.py")
     stage.name(*NAMED["agent"])
     shutil.copytree(stage.run, stage.folder / "second")
-    # An agent is asked for its defaults where one run is older than a setting is.
+    # If a setting is missing from one run, its default comes from the agent.
     edit_sealed(
         stage.folder / "second" / "config.json",
         lambda document: (document["settings"].update(seed=1), document["settings"].pop("tau")),
@@ -249,7 +249,7 @@ def test_plots_import_no_strangers_agent(
     assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
 
 
-def test_training_remembers_that_a_run_is_the_users_own(
+def test_a_run_that_the_user_trained_is_trusted(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "state"))
@@ -267,7 +267,7 @@ def test_training_remembers_that_a_run_is_the_users_own(
     with Trainer(open_run("mine", None, {"steps": 160})) as trainer:
         trainer.train()
     assert CliRunner().invoke(evaluate.main, ["mine", "--episodes", "1"]).exit_code == 0
-    # Neither a copy nor another name at the same place is the user's own.
+    # Neither a copy nor another module name in the same directory is trusted.
     shutil.copytree("mine", "copy")
     stage.put("other.py")
     edit_sealed(
@@ -276,13 +276,13 @@ def test_training_remembers_that_a_run_is_the_users_own(
     for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
         result = CliRunner().invoke(evaluate.main, [path])
         assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
-    # Whoever goes on with a copy makes it theirs.
+    # Resuming a copy makes it trusted.
     with Trainer(open_run("copy", None, {"steps": 170}, trust=True)):
         pass
     assert CliRunner().invoke(evaluate.main, ["copy", "--episodes", "1"]).exit_code == 0
 
 
-def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
+def test_a_name_that_resolves_to_another_module_elsewhere_is_not_trusted(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (stage.folder / "evil.py").write_text(EVIL.format(trace=str(stage.folder / "fine")))
@@ -294,30 +294,30 @@ def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
     result = CliRunner().invoke(evaluate.main, ["../mine", "--which", "latest"])
     assert (result.exit_code, stage.ran) == (1, False)
     assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
-    # Nor does a stranger's run that begins with that one's policy.
+    # An untrusted run that starts from the policy of that run does not import it either.
     stage.name("settings", "init_from", "../mine")
     shutil.rmtree(stage.run / "checkpoints")
     for words in ([], ["--trust"]):
         result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
         assert (result.exit_code, stage.ran) == (1, False), result.output
-    assert "--init-from: ../mine was not trained here by you" in result.output
+    assert "--init-from: ../mine is not trusted (you did not train it here)" in result.output
 
 
-def test_a_list_that_cannot_be_written_is_said_and_ends_nothing(
+def test_a_list_that_cannot_be_written_is_reported_and_does_not_end_the_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (stage.folder / "home").write_text("a file, and no folder")
+    (stage.folder / "home").write_text("a file, not a directory")
     monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "home"))
     stage.put("evil.py")
     settings = SMALL | {"env": "evil:Evil-v0", "steps": 110}
     with logged() as lines, Trainer(open_run("mine", "td3", settings)) as trainer:
         trainer.train()
     (line,) = lines
-    assert "cannot be remembered" in line
-    assert "to resume, evaluate or plot it, add --trust" in line
+    assert "cannot be added to the list of trusted runs" in line
+    assert "add --trust to resume, evaluate or plot it" in line
 
 
-def test_runs_that_name_nothing_leave_the_list_alone(
+def test_runs_that_need_no_consent_are_not_listed(
     train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -326,7 +326,7 @@ def test_runs_that_name_nothing_leave_the_list_alone(
 
 
 @pytest.mark.parametrize("env", ["gymnasium_robotics:FetchReach-v4", "plugin.envs:X-v0"])
-def test_what_installed_distributions_register_needs_no_trust(
+def test_environments_registered_by_installed_distributions_need_no_trust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str
 ) -> None:
     info = tmp_path / "plugin-1.0.dist-info"
@@ -341,7 +341,7 @@ def test_what_installed_distributions_register_needs_no_trust(
     assert trust.outside_settings(document) == {}
 
 
-# Modules that TensorFlow, Keras, Gymnasium and Python's own processes look for, or might.
+# Modules that TensorFlow, Keras, Gymnasium or Python's child processes try to import, or might.
 LOOKED_FOR = (
     "jax",
     "torch",
@@ -376,7 +376,7 @@ def test_nothing_in_the_working_directory_is_executed(stage: Stage, words: list[
     assert not stage.ran
 
 
-def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
+def test_installed_modules_take_precedence_over_the_working_directory(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.put("evil.py")
@@ -401,10 +401,10 @@ def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> Non
     texts = {
         n for n in trust.INSIDE if declared[n].kinds[0] in (str, dict) and not declared[n].choices
     }
-    assert texts == {"ignore_entries"}  # names of entries of the observation
+    assert texts == {"ignore_entries"}  # names of observation entries
 
 
-def test_values_of_every_setting_outside_the_process_need_consent() -> None:
+def test_settings_that_reach_outside_the_process_need_consent() -> None:
     reaching = {
         "env": "evil:X-v0",
         "env_kwargs": {"a": 1},
@@ -417,12 +417,12 @@ def test_values_of_every_setting_outside_the_process_need_consent() -> None:
     assert _named(**reaching) == reaching
     defaults = {name: each.default for name, each in RunConfig.SETTINGS.items()}
     assert _named(**defaults | {"env": "Pendulum-v1"}) == {}
-    # Only a custom agent knows what its settings do; its class then says which ones are harmless.
+    # Only a custom agent knows the effect of its settings; its class declares harmless ones.
     own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2]}
     assert _named(**own) == own
 
 
-def test_a_package_that_is_not_found_yet_needs_consent_when_it_is(
+def test_a_package_that_is_found_only_later_needs_consent(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.name("settings", "env", "evil_later:Evil-v0")
@@ -435,14 +435,14 @@ def test_a_package_that_is_not_found_yet_needs_consent_when_it_is(
 
 
 COLLECTING = {
-    "ray:10.0.0.1:6379": "join the Ray cluster at 10.0.0.1:6379 and run what its actors answer",
+    "ray:10.0.0.1:6379": "join the Ray cluster at 10.0.0.1:6379 and execute what its actors return",
     "ray": "start a Ray cluster on this machine",
     "processes": "start processes",
 }
 
 
 @pytest.mark.parametrize("kind", COLLECTING)
-def test_a_strangers_collectors_are_not_started(stage: Stage, kind: str) -> None:
+def test_untrusted_collectors_are_not_started(stage: Stage, kind: str) -> None:
     stage.name("settings", "collectors", kind)
     resume = ["resume", str(stage.run), "--steps", "160"]
     refused = CliRunner().invoke(train.main, resume)
@@ -456,7 +456,7 @@ def test_a_strangers_collectors_are_not_started(stage: Stage, kind: str) -> None
     assert open_run(stage.run, None, {}, trust=True).untrusted == {}
 
 
-def test_a_strangers_number_of_processes_is_not_started_with_the_users_collectors(
+def test_an_untrusted_number_of_processes_is_not_started_with_the_users_collectors(
     stage: Stage,
 ) -> None:
     stage.edit(
@@ -471,7 +471,7 @@ def test_a_strangers_number_of_processes_is_not_started_with_the_users_collector
     assert open_run(stage.run, None, own).untrusted == {}
 
 
-def test_the_users_own_run_on_a_cluster_continues_without_consent(
+def test_a_trusted_run_on_a_cluster_resumes_without_consent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -486,7 +486,7 @@ def test_the_users_own_run_on_a_cluster_continues_without_consent(
     assert sorted(modes.values()) == [0o600, 0o700, 0o700]
 
 
-def test_consent_to_a_setting_without_effect_is_not_remembered(
+def test_consent_to_a_setting_without_effect_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -495,12 +495,12 @@ def test_consent_to_a_setting_without_effect_is_not_remembered(
     run.unlock()
     shutil.rmtree(tmp_path / "state")
     again = open_run(tmp_path / "run", None, {})
-    again.write()  # as after a checkpoint, from which init_from has no effect
+    again.write()  # as after a checkpoint, when init_from has no effect any more
     again.unlock()
     assert open_run(tmp_path / "run", None, {}).untrusted == {"init_from": "../other"}
 
 
-def test_the_text_of_an_own_agents_setting_needs_consent_and_its_choice_does_not(
+def test_text_settings_of_a_custom_agent_need_consent_and_choices_do_not(
     stage: Stage,
 ) -> None:
     (stage.folder / "other.py").write_text(
@@ -517,12 +517,12 @@ def test_the_text_of_an_own_agents_setting_needs_consent_and_its_choice_does_not
     stage.name("settings", "kind", "b")
     assert open_run(stage.run, "other:Agent", {}).agent_config.kind == "b"
     stage.name("settings", "data", "/etc/passwd")
-    with pytest.raises(RunError, match=r'would give its agent the data "/etc/passwd"'):
+    with pytest.raises(RunError, match=r'would set data of its agent to "/etc/passwd"'):
         open_run(stage.run, "other:Agent", {})
     assert open_run(stage.run, "other:Agent", {"data": "/etc/passwd"}).untrusted == {}
 
 
-def test_an_agent_in_the_working_directory_may_import_its_neighbours_when_it_is_made(
+def test_an_agent_in_the_working_directory_can_import_adjacent_modules_when_created(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, code in {

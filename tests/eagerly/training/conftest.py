@@ -1,4 +1,4 @@
-"""What tests of whole runs share."""
+"""Fixtures shared by the tests of whole runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.small_runs import TrainRun, train_in
 
 @pytest.fixture(autouse=True, scope="module")
 def _unoptimized(unoptimized: None) -> None:
-    """Leaves TensorFlow's graph optimiser out of all of them."""
+    """Disables TensorFlow's graph optimizer in all of these tests."""
 
 
 @pytest.fixture
 def train(tmp_path: Path) -> TrainRun:
-    """Trains or continues small runs, each in a directory of the name given.
+    """Returns a function that trains or resumes a small run in a directory of the given name.
 
-    Networks have one hidden layer, where a test does not give its own.
+    Networks have one hidden layer unless the test sets its own.
     """
 
     def run(name: str = "run", **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An algorithm that decides when it is updated, and one whose best policy is kept."""
+"""Custom algorithms: update budgets, samplers, accumulators and policy checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.small_runs import SMALL, scalars
 
 
 class CollectedSinceTheLastEnd(UpdateBudget):
-    """Owes nothing until an episode ends, then what the steps since the last end owe."""
+    """Owes no updates until an episode ends, then those of all steps since the last end."""
 
     _saved = (*UpdateBudget._saved, "waiting")
 
@@ -50,12 +50,12 @@ class CollectedSinceTheLastEnd(UpdateBudget):
 
 
 class AtEnds(TD3):
-    """TD3 that is updated where episodes end."""
+    """TD3 that makes updates only when episodes end."""
 
     Budget = CollectedSinceTheLastEnd
 
 
-# Episodes of 10 steps, side by side: both end at 20 and 40 steps.
+# Episodes of 10 steps in two environments: both end at 20 and 40 steps.
 SETTINGS = {"env": "Regulator-v0", "num_envs": 2, "warmup_steps": 10, "steps": 46}
 SETTINGS |= {"updates_per_call": 2, "replay_ratio": 0.4, "hidden_sizes": (4,), "batch_size": 4}
 SETTINGS |= {"evaluate_every_steps": 15, "evaluation_episodes": 2, "summarize_every_steps": 10}
@@ -72,12 +72,12 @@ def trained(run: Path, *callbacks: Callback, kind: str = "AtEnds", **settings: A
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Diary]:
-    """A run that nothing stopped, and what was heard of it."""
+    """An uninterrupted run and its diary."""
     diary = Diary()
     return trained(tmp_path_factory.mktemp("straight") / "run", diary), diary
 
 
-def test_updates_are_made_where_episodes_end_as_many_as_the_steps_collected_owe(
+def test_updates_are_made_when_episodes_end_for_all_collected_steps(
     straight: tuple[Any, Diary],
 ) -> None:
     trainer, diary = straight
@@ -85,18 +85,18 @@ def test_updates_are_made_where_episodes_end_as_many_as_the_steps_collected_owe(
     for event, number in diary.heard:
         steps = number if event == "rollout" else steps
         made += [(steps, number)] * (event == "update")
-    # Two for every five of 10 steps after the warm-up, and of 20 more.
+    # Two updates per five steps: for 10 steps after the warm-up, then for 20 more.
     assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
     assert trainer.budget.state() == {"waiting": 6, "owed": "0"}
     points = scalars(trainer.run.path)
     assert [points["schedule/waiting", step] for step in (10, 20, 30, 40)] == [[0], [0], [10], [0]]
 
 
-def test_the_budget_hears_of_the_episodes_of_a_step_before_its_updates(
+def test_the_budget_receives_a_steps_episodes_before_its_updates(
     straight: tuple[Any, Diary],
 ) -> None:
     budget = straight[0].budget
-    # Steps that wait, environment, length.
+    # Waiting steps, environment, episode length.
     assert budget.heard == [(10, 0, 10), (10, 1, 10), (20, 0, 10), (20, 1, 10)]
     assert len(set(budget.totals)) == 4
     assert max(budget.totals) < 0
@@ -106,7 +106,7 @@ def test_the_budget_hears_of_the_episodes_of_a_step_before_its_updates(
     ("at", "event", "made", "owed"),
     [(20, "on_rollout", 0, 4), (36, "on_rollout", 4, 0), (40, "on_update", 6, 6)],
 )
-def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
+def test_a_resumed_run_makes_owed_updates_before_acting(
     straight: tuple[Any, Diary], tmp_path: Path, at: int, event: str, made: int, owed: int
 ) -> None:
     stopped = trained(tmp_path / "run", StopsAt(at, event))
@@ -121,19 +121,21 @@ def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "info", "return,mean"])
-def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
+def test_invalid_column_names_are_rejected(name: str) -> None:
     one = Evaluation(np.zeros(1), np.ones(1))
     with pytest.raises(ValueError, match=r"identifier other than 'info'; got "):
         Evaluation(np.zeros(1), np.ones(1), others={name: one})
 
 
-def test_a_budget_of_its_own_does_not_go_with_policy_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"AtEnds decides itself .* leave out --policy-checkpoints"):
+def test_a_custom_budget_is_incompatible_with_policy_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"AtEnds has its own update schedule.* omit --policy-checkpoints"
+    ):
         trained(tmp_path / "run", policy_checkpoints=True)
 
 
 class Prioritized(TD3):
-    """TD3 with a sampler that takes errors back, and transitions of two steps."""
+    """TD3 with a sampler that receives TD errors, and with two-step transitions."""
 
     def sampler(self, seed: np.random.SeedSequence) -> ByPriority:
         sampler = ByPriority(capacity=1000)
@@ -144,13 +146,13 @@ class Prioritized(TD3):
         return TwoSteps()
 
 
-def test_a_sampler_and_an_accumulator_of_an_algorithm_go_on_where_they_were(
+def test_a_custom_sampler_and_accumulator_resume_exactly(
     tmp_path: Path,
 ) -> None:
     settings = {"env": "Long-v0", "num_envs": 1, "warmup_steps": 0, "steps": 14}
     settings |= {"updates_per_call": 1, "replay_ratio": 1.0, "replay_capacity": 1000}
     straight = trained(tmp_path / "straight", kind="Prioritized", **settings)
-    # The first step gives no transition: the update that it owes waits for the second.
+    # The first step yields no transition: its update waits for the second step.
     assert (straight.updates, len(straight.buffer)) == (14, 13)
     places = [heard[0] for heard in straight.buffer.sampler.heard]
     assert len(places) == 14
@@ -161,7 +163,7 @@ def test_a_sampler_and_an_accumulator_of_an_algorithm_go_on_where_they_were(
     assert [h[0] for t in (stopped, again) for h in t.buffer.sampler.heard] == places
 
 
-def test_a_buffer_in_a_loop_of_ones_own_has_the_algorithms_sampler() -> None:
+def test_replay_buffer_uses_the_algorithms_sampler() -> None:
     agent = Prioritized(*spaces(), TD3.Config(hidden_sizes=(4,), batch_size=4, mode="eager"))
     buffer = agent.replay_buffer(100)
     buffer.add(random_transitions(20))
@@ -173,7 +175,7 @@ def test_a_buffer_in_a_loop_of_ones_own_has_the_algorithms_sampler() -> None:
 
 
 class Filled(TD3):
-    """Begins with rows of its own."""
+    """TD3 whose new replay buffers already contain rows."""
 
     def replay_buffer(self, capacity: int, **more: Any) -> Any:
         buffer = super().replay_buffer(capacity, **more)
@@ -182,14 +184,14 @@ class Filled(TD3):
 
 
 class Fills(Callback):
-    """Adds the same rows when a run begins."""
+    """Adds the same rows at the start of a run."""
 
     def on_begin(self, training: Any) -> None:
         if training.steps == 0:
             training.buffer.add(random_transitions(20, (1, 1)))
 
 
-def test_rows_that_a_run_begins_with_are_added_by_a_callback(tmp_path: Path) -> None:
+def test_a_callback_can_add_initial_rows(tmp_path: Path) -> None:
     with pytest.raises(
         RunError, match=r"Filled\.replay_buffer must return an empty .* got 20 rows"
     ):
@@ -202,26 +204,28 @@ def test_rows_that_a_run_begins_with_are_added_by_a_callback(tmp_path: Path) -> 
 
 
 class ActsByTarget(TD3):
-    """Acts with a model of other names than those that a policy is loaded into."""
+    """Acts with a model whose variable names differ from those of a loaded policy."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         modules = actor_critic(builder)
         return Modules(*modules.values(), Module("policy", modules["actor"].target))
 
 
-def test_an_acting_model_that_could_not_be_loaded_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match=r"loaded into what Builder\.policy_actor builds"):
+def test_an_acting_model_that_cannot_be_loaded_is_rejected_immediately() -> None:
+    with pytest.raises(
+        ValueError, match=r"Builder\.policy_actor must build a model with the variables"
+    ):
         ActsByTarget(*spaces(), TD3.Config(hidden_sizes=(4,)))
 
 
-def test_columns_are_the_same_in_a_table_that_is_continued(tmp_path: Path) -> None:
+def test_a_continued_table_must_keep_its_columns(tmp_path: Path) -> None:
     EvaluationTable(tmp_path / "evaluations.csv").add({"steps": 1, "return_mean": 2.0})
     with pytest.raises(RunError, match="must have the columns steps, return_mean; got steps, x"):
         EvaluationTable(tmp_path / "evaluations.csv").add({"steps": 2, "x": 2.0})
 
 
 class AfterAnEpisode(UpdateBudget):
-    """The usual budget, after a warm-up that ends with an episode."""
+    """The default budget, with a warm-up that ends with an episode."""
 
     warmup_ends_with_episode = True
 
@@ -233,7 +237,7 @@ class WholeEpisodes(TD3):
 
 
 @pytest.mark.parametrize(("num_envs", "end"), [(1, 20), (3, 30)])
-def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
+def test_a_warm_up_that_ends_with_an_episode_resumes_exactly(
     tmp_path: Path, num_envs: int, end: int
 ) -> None:
     settings = {
@@ -246,7 +250,7 @@ def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
     straight = trained(tmp_path / "straight", diary, kind="WholeEpisodes", **settings)
     steps = [number for event, number in diary.heard if event == "rollout"]
     assert straight.updates == (steps[-1] - end) // 4
-    paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update for each step
+    paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update per step
     assert diary.heard.index(("update", 1)) == diary.heard.index(("rollout", paid)) + 1
     stopped = trained(tmp_path / "run", StopsAt(15, "on_rollout"), kind="WholeEpisodes", **settings)
     assert (stopped.steps, stopped.updates) == (15, 0)
@@ -258,15 +262,15 @@ FEW = {"replay_ratio": 0.25, "updates_per_call": 1, "policy_checkpoints": True}
 
 
 def acted(trainer: Any) -> list[np.ndarray]:
-    """What the policy that is kept, and the current one, do."""
+    """Returns the actions of the kept policy and of the current one."""
     return [trainer.budget.policy(ROW), trainer.agent.act(ROW)]
 
 
-def test_the_policy_that_td3_keeps_is_evaluated_saved_and_continued_with(tmp_path: Path) -> None:
+def test_the_policy_kept_by_td3_is_evaluated_saved_and_restored(tmp_path: Path) -> None:
     straight = trained(tmp_path / "straight", kind="Plain", **FEW)
     with straight.run.evaluations_path.open() as file:
         rows = list(csv.DictReader(file))
-    # At the end episodes are 6 steps old, and what was learned at 40 is not in the copy.
+    # At the end, episodes are 6 steps old, and the kept copy lacks the updates made at step 40.
     assert rows[-1]["return_mean"] != rows[-1]["current_return_mean"]
     stopped = trained(tmp_path / "run", StopsAt(30, "on_round"), kind="Plain", **FEW)
     with Trainer(open_run(tmp_path / "run", None, {})) as continued:
@@ -281,10 +285,10 @@ def test_the_policy_that_td3_keeps_is_evaluated_saved_and_continued_with(tmp_pat
 
 
 class Plain(TD3):
-    """TD3 as it is."""
+    """TD3 without changes."""
 
 
-def test_a_run_that_begins_with_a_policy_keeps_it_too(tmp_path: Path) -> None:
+def test_a_run_initialized_with_a_policy_keeps_it(tmp_path: Path) -> None:
     first = trained(tmp_path / "first", kind="Plain", **FEW)
     policy = load_policy(tmp_path / "first")
     given = SMALL | SETTINGS | FEW | {"init_from": str(tmp_path / "first"), "seed": 1}

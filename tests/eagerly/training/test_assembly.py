@@ -1,4 +1,4 @@
-"""Runs in odd environments: what is said at each start, and what a continued run knows."""
+"""Runs in unusual environments: warnings at each start, and what a resumed run remembers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clipped_without_a_seed() -> gymnasium.Env:
     return ClipAction(odd.TakesNoSeed())
 
 
-def test_an_odd_environment_trains_continues_and_leaves_a_policy(
+def test_an_unusual_environment_trains_resumes_and_yields_a_policy(
     train: TrainRun, tmp_path: Path
 ) -> None:
     make = clipped_without_a_seed
@@ -49,22 +49,20 @@ def test_an_odd_environment_trains_continues_and_leaves_a_policy(
     ).all()
 
 
-def test_what_the_check_found_is_known_when_the_run_continues(
-    train: TrainRun, tmp_path: Path
-) -> None:
-    told = ["does not repeat itself" in line for line in train(env=odd.NoisyStep, steps=3).lines]
+def test_a_resumed_run_remembers_the_result_of_the_check(train: TrainRun, tmp_path: Path) -> None:
+    told = ["is not reproducible" in line for line in train(env=odd.NoisyStep, steps=3).lines]
     assert any(told)
-    continued = train(env=odd.NoisyStep, steps=6)  # between two episodes: nothing is brought back
+    continued = train(env=odd.NoisyStep, steps=6)  # between two episodes: nothing to restore
     assert continued.collector.environments.repeats is False
-    assert not any("does not repeat itself" in line for line in continued.lines)
-    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if it was killed before the first one
-    assert any("does not repeat" in line for line in train(env=odd.NoisyStep, steps=9).lines)
+    assert not any("is not reproducible" in line for line in continued.lines)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if killed before the first one
+    assert any("is not reproducible" in line for line in train(env=odd.NoisyStep, steps=9).lines)
 
 
 @pytest.mark.parametrize(
     ("settings", "capacity", "needed"),
     [
-        # Rows of 2 * 6 + 2 + 2 numbers, 64 bytes; a tree takes 16 bytes for each of 2^n places.
+        # Rows have 2 * 6 + 2 + 2 values, 64 bytes; a tree needs 16 bytes for each of 2^n leaves.
         ({}, 10_000, 2001 * 64),
         ({"hindsight": "final"}, 10_000, 2 * 2001 * 64),
         ({"hindsight": "future", "hindsight_goals": 3}, 10_000, 4 * 2001 * 64),
@@ -72,7 +70,7 @@ def test_what_the_check_found_is_known_when_the_run_continues(
         ({"hindsight": "future", "sampling": "lap"}, 1025, 1025 * 64 + 16 * 2048),
     ],
 )
-def test_memory_is_there_for_priorities_and_for_steps_with_other_goals(
+def test_required_memory_includes_priorities_and_relabeled_steps(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], capacity: int, needed: int
 ) -> None:
     config = RunConfig(env="Reach-v0", steps=2000, replay_capacity=capacity)
@@ -80,5 +78,5 @@ def test_memory_is_there_for_priorities_and_for_steps_with_other_goals(
     monkeypatch.setattr(hardware, "available_memory", lambda: needed)
     _check_buffer(*given)
     monkeypatch.setattr(hardware, "available_memory", lambda: needed - 1)
-    with pytest.raises(RunError, match=r"the replay buffer, .* give a smaller --replay-capacity"):
+    with pytest.raises(RunError, match=r"a replay buffer of .*: reduce --replay-capacity"):
         _check_buffer(*given)

@@ -1,4 +1,4 @@
-"""Which evaluations count as the best, and the one that a run without any makes at its end."""
+"""Which evaluations count as the best, and the final evaluation of a run without one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.eagerly.training.test_callbacks import Diary, trained
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun, scalars
 
-# Of 400 steps 100 are random, and the first of six updates is made at step 150.
+# The first 100 of 400 steps are random; the first of six updates is made at step 150.
 SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_sizes": (8,)}
 
 
@@ -41,7 +41,7 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     train: TrainRun, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    # Any return would do, but the first update comes after step 120.
+    # Any return suffices, but the first update comes after step 120.
     trainer = train(warmup_steps=120, evaluate_every_steps=50, stop_at_return=-1e9)
     assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
     results = read_results(run / "evaluations.csv")
@@ -68,13 +68,13 @@ def test_without_a_best_policy_the_latest_is_loaded_with_a_warning(
     assert not (run / "evaluations.csv").exists()
     policy = load_policy(run)
     assert (policy.which, policy.steps) == ("latest", 1)
-    why = f"{run} has no best policy yet, because no policy that has had an update was evaluated"
-    assert caplog.messages[-1] == f"{why}: taking the latest policy, of step 1"
-    with pytest.raises(RunError, match=r"no best policy yet.* ask for the latest one"):
+    why = "has no best policy yet, because no policy has been evaluated since the first update"
+    assert caplog.messages[-1] == f"{run} {why}: using the latest policy, from step 1"
+    with pytest.raises(RunError, match=r"no best policy yet.* select the latest one"):
         load_policy(run, "best")
 
 
-def test_a_run_without_an_evaluation_makes_one_at_its_end_once(tmp_path: Path) -> None:
+def test_a_run_without_an_evaluation_is_evaluated_once_at_its_end(tmp_path: Path) -> None:
     run, diary = tmp_path / "run", Diary()
     trainer = trained(run, diary, **SHORT)
     assert diary.heard[-3:] == [("checkpoint", 200), ("evaluation", 200), ("end", 200)]
@@ -83,7 +83,7 @@ def test_a_run_without_an_evaluation_makes_one_at_its_end_once(tmp_path: Path) -
     assert results.steps.tolist() == [200]
     assert (trainer.finished, summary(run).state) == (True, "finished")
     assert summary(run).best == results.return_mean[0] == trainer.best_return
-    policy = load_policy(run)  # the latest, and the best of all that were evaluated
+    policy = load_policy(run)  # the latest policy, which is also the best one evaluated
     assert (policy.which, policy.steps) == ("best", 200)
     assert required_checkpoint(run).manifest.state["policies"]["best"] is None
 
@@ -97,7 +97,7 @@ def test_a_run_without_an_evaluation_makes_one_at_its_end_once(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("every", [100, 1000], ids=["after an untrained one", "alone"])
-def test_the_evaluation_at_the_end_leaves_no_trace_in_a_run_that_is_extended(
+def test_the_final_evaluation_leaves_no_trace_in_an_extended_run(
     train: TrainRun, tmp_path: Path, every: int
 ) -> None:
     for steps in (160, 300):
@@ -119,7 +119,7 @@ def _dies(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_run_that_dies_in_its_last_evaluation_makes_up_for_it(
+def test_a_run_killed_in_its_final_evaluation_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind, method in ((Evaluator, "evaluate"), (EvaluationTable, "add")):
@@ -134,7 +134,7 @@ def test_a_run_that_dies_in_its_last_evaluation_makes_up_for_it(
     assert digests(tmp_path / "run") == digests(tmp_path / "straight")
 
 
-def test_a_last_row_that_is_torn_was_never_written(tmp_path: Path) -> None:
+def test_a_torn_last_row_is_ignored(tmp_path: Path) -> None:
     run = tmp_path / "run"
     finished = trained(run, **SHORT)
     content = finished.run.evaluations_path.read_bytes()
@@ -147,7 +147,7 @@ def test_a_last_row_that_is_torn_was_never_written(tmp_path: Path) -> None:
         finished.run.evaluations_path.write_bytes(header + row[:tear])
         assert read_results(finished.run.evaluations_path).steps.size == 0, tear
         assert summary(run).state == "stopped", tear
-    for lost in (b"", b"\0" * 7 + b"\n"):  # of a file whose end never reached the disk
+    for lost in (b"", b"\0" * 7 + b"\n"):  # the end of the file never reached the disk
         finished.run.evaluations_path.write_bytes(header + row[:after_returns] + lost)
         assert not is_finished(run, required_checkpoint(run).manifest, finished.config)
     for tear in (after_returns - 2, len(row) - 1):
@@ -156,7 +156,7 @@ def test_a_last_row_that_is_torn_was_never_written(tmp_path: Path) -> None:
         assert finished.run.evaluations_path.read_bytes() == content
 
 
-def test_the_evaluation_at_the_end_is_durable_when_train_returns(
+def test_the_final_evaluation_is_durable_when_train_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[str, int]] = []
@@ -171,7 +171,7 @@ def test_the_evaluation_at_the_end_is_durable_when_train_returns(
     assert synced[-1] == ("evaluations.csv", run.evaluations_path.stat().st_size)
 
 
-def test_no_checkpoint_takes_the_evaluation_at_the_end_in(tmp_path: Path) -> None:
+def test_no_checkpoint_includes_the_final_evaluation(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with Trainer(open_run(run, "td3", SMALL | SHORT)) as trainer:
         trainer.train()
@@ -185,13 +185,13 @@ def test_no_checkpoint_takes_the_evaluation_at_the_end_in(tmp_path: Path) -> Non
     assert digests(run) == digests(tmp_path / "straight")
 
 
-def test_what_fails_in_the_last_evaluation_is_said_and_everything_else_saved(
+def test_a_failing_final_evaluation_is_reported_after_everything_else_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise RunError("the environment is gone")
 
     monkeypatch.setattr("eagerly.training.evaluator.evaluate_all", fails)
-    with pytest.raises(RunError, match=r"is gone\. Only the evaluation at its end is missing"):
+    with pytest.raises(RunError, match=r"is gone\. Only the final evaluation is missing"):
         trained(tmp_path / "run", **SHORT)
     assert required_checkpoint(tmp_path / "run").manifest.steps == 200

@@ -1,4 +1,4 @@
-"""Callbacks hear of everything, can stop a run, and end it with a checkpoint if they raise."""
+"""Callbacks receive all events, can stop a run, and end it with a checkpoint if they raise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.small_runs import SMALL, TrainRun
 
 
 class Diary(Callback):
-    """Writes down what it hears, and at which step."""
+    """Records events with their steps."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
@@ -60,7 +60,7 @@ def trained(run: Path, *callbacks: Callback, **settings: Any) -> Trainer:
     return trainer
 
 
-def test_a_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
+def test_callbacks_receive_all_events_in_order(tmp_path: Path) -> None:
     diary = Diary()
     settings = {"warmup_steps": 2, "replay_ratio": 0.5, "evaluate_every_steps": 4, "num_envs": 2}
     trained(tmp_path / "run", diary, **settings, steps=8, checkpoint_every_steps=6)
@@ -75,7 +75,7 @@ def test_a_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
 
 
 class StopsAt(Callback):
-    """Stops the run in a step, or in the first call of the train body from there on."""
+    """Stops the run at an event, from a given step on."""
 
     def __init__(self, step: int, event: str) -> None:
         self._step = step
@@ -86,18 +86,18 @@ class StopsAt(Callback):
             training.stop("enough")
 
 
-# Two updates are owed by each of the last 4 steps.
+# Each of the last 4 steps owes two updates.
 BRIEF: dict[str, Any] = {"replay_ratio": 2.0, "warmup_steps": 50, "steps": 54, "hidden_sizes": (8,)}
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A run that no callback stopped."""
+    """A run that was not stopped by a callback."""
     return trained(tmp_path_factory.mktemp("straight") / "run", **BRIEF)
 
 
 @pytest.mark.parametrize("event", ["on_rollout", "on_update", "on_round"])
-def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(
+def test_a_run_stopped_by_a_callback_resumes_exactly(
     tmp_path: Path, straight: Trainer, event: str
 ) -> None:
     stopped = trained(tmp_path / "run", StopsAt(52, event), **BRIEF)
@@ -109,7 +109,7 @@ def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(
 
 
 class Fails(Callback):
-    """Raises in a step, or calls what a callback must not call there."""
+    """Raises an exception at step 52, or calls a method that callbacks must not call."""
 
     def __init__(self, fault: BaseException | str) -> None:
         self._fault = fault
@@ -122,13 +122,13 @@ class Fails(Callback):
                 raise self._fault
 
 
-def test_a_callback_with_a_method_that_nothing_calls_is_refused(tmp_path: Path) -> None:
+def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path) -> None:
     class Outdated(Callback):
         def on_step(self, training: TrainerView, step: Any) -> None: ...
 
     with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
         trained(tmp_path / "run", Outdated(), **BRIEF)
-    assert trained(tmp_path / "run", **BRIEF).finished  # the directory was freed
+    assert trained(tmp_path / "run", **BRIEF).finished  # the directory was unlocked
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,27 @@ def test_a_callback_with_a_method_that_nothing_calls_is_refused(tmp_path: Path) 
         (OSError("no route to the dashboard"), "raise self._fault\nOSError: no route to the d"),
         (SystemExit(3), "SystemExit: 3"),
         (GeneratorExit(), "GeneratorExit"),
-        ("train", r"RunError: train\(\) is running: a callback must not call it; use stop\(\)"),
+        ("train", r"RunError: train\(\) is running: callbacks must not call it; use stop\(\)"),
     ],
 )
-def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback(
+def test_an_exception_in_a_callback_ends_the_run_with_a_checkpoint_and_a_traceback(
     tmp_path: Path, straight: Trainer, fault: BaseException | str, told: str
 ) -> None:
     diary = Diary()
     with pytest.raises(
         RunError,
-        match=r"(?s)stopped after step 52, with a checkpoint: Fails.on_rollout raised\nTraceback.*"
+        match=r"(?s)stopped after step 52, checkpoint saved: Fails.on_rollout raised\nTraceback.*"
         + told,
     ):
         trained(tmp_path / "run", Fails(fault), diary, **BRIEF)
-    assert diary.heard[-1] == ("round", 51)  # nothing is called after it
+    assert diary.heard[-1] == ("round", 51)  # no callback is called afterwards
     if isinstance(fault, str | OSError):
         _same(trained(tmp_path / "run"), straight)
 
 
-def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_bar_shows_steps_and_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     trained(tmp_path / "run", ProgressBar(), steps=50, warmup_steps=50, evaluate_every_steps=90)
@@ -172,12 +174,12 @@ def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.Mon
 # --- stop at a return ---------------------------------------------------------------------------
 
 
-def test_a_run_is_finished_once_an_evaluation_has_the_return(
+def test_a_run_finishes_once_an_evaluation_reaches_the_return(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    bandit = {"env": "Long-v0", "evaluate_every_steps": 60}  # whose return is always 40
+    bandit = {"env": "Long-v0", "evaluate_every_steps": 60}  # its return is always 40
     trainer = train(**bandit, stop_at_return=40.0)
-    assert (trainer.steps, trainer.finished) == (180, True)  # the first one after an update
+    assert (trainer.steps, trainer.finished) == (180, True)  # the first evaluation after an update
     (found,) = runs_below(tmp_path)
     assert (found.state, found.steps) == ("finished", 180)
     assert train(steps=400).steps == 180
@@ -186,7 +188,7 @@ def test_a_run_is_finished_once_an_evaluation_has_the_return(
     _same(train(stop_at_return=41.0, steps=240), straight)
 
 
-def test_what_is_logged_comes_from_loggers_of_the_package(
+def test_messages_are_logged_by_the_packages_loggers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "eagerly"):
@@ -196,7 +198,7 @@ def test_what_is_logged_comes_from_loggers_of_the_package(
     assert record.getMessage().startswith("all 100 steps are random and nothing is learned")
 
 
-def test_reports_say_how_far_a_run_is_and_stop_it_once_nobody_reads_them(tmp_path: Path) -> None:
+def test_progress_reports_stop_the_run_once_nobody_reads_them(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     settings = SMALL | {"evaluate_every_steps": 100, "warmup_steps": 400}
     with Trainer(
@@ -216,11 +218,11 @@ def test_reports_say_how_far_a_run_is_and_stop_it_once_nobody_reads_them(tmp_pat
     ) as trainer:
         trainer.train()
         assert (trainer.steps, trainer.finished) == (400, False)
-        assert trainer.stop_reason == "the process that started it has ended"
+        assert trainer.stop_reason == "the parent process has ended"
     os.close(write_end)
 
 
-def test_reports_that_are_not_read_for_a_while_hold_up_no_run(tmp_path: Path) -> None:
+def test_unread_progress_reports_do_not_block_the_run(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     with suppress(BlockingIOError):

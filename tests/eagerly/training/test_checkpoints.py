@@ -1,4 +1,4 @@
-"""Checkpoints: what they cost, what they keep, and what a damaged one does."""
+"""Checkpoints: what they write and keep, and recovery from damaged ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def test_a_checkpoint_writes_what_is_new_and_keeps_the_newest(
+def test_a_checkpoint_writes_only_new_data_and_the_newest_ones_are_kept(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=300)
@@ -51,7 +51,7 @@ def test_overwritten_transitions_are_removed_once_no_checkpoint_needs_them(
     ]
 
 
-def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Path) -> None:
+def test_a_run_directory_holds_the_documented_files(train: TrainRun, tmp_path: Path) -> None:
     train(steps=200)
     run = tmp_path / "run"
     assert [n for n in names(run) if not n.startswith("events.out")] == [
@@ -72,7 +72,7 @@ def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with two checkpoints, not to be touched."""
+    """A run with two checkpoints; tests modify only copies of it."""
     path = tmp_path_factory.mktemp("finished") / "run"
     train_in(path, steps=200, env="Long-v0")
     return path
@@ -89,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
-def test_a_damaged_checkpoint_is_passed_over(
+def test_a_damaged_checkpoint_is_skipped(
     train: TrainRun, finished: Path, tmp_path: Path, part: str, damage: str
 ) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
@@ -105,31 +105,31 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert saved is not None
     assert saved.manifest.steps == 100
     if part == "manifest.json" and damage == "gone":
-        assert lines == []  # a checkpoint without one was never published
+        assert lines == []  # a checkpoint without a manifest was never published
     else:
         (line,) = lines
         assert "000000000200-000000000002 is damaged" in line
-    if part.startswith("networks.data"):  # what a run does then is the same for all of them
+    if part.startswith("networks.data"):  # the run then behaves the same for all parts
         trainer = train(steps=210)
         assert (trainer.steps, trainer.buffer.added, trainer.lines) == (210, 210, lines)
 
 
 @pytest.mark.parametrize("damaged", ["replay/*", "checkpoints/*/manifest.json"])
-def test_a_run_without_an_intact_checkpoint_is_refused_and_left_as_it_is(
+def test_a_run_without_an_intact_checkpoint_is_rejected_and_unchanged(
     train: TrainRun, finished: Path, tmp_path: Path, damaged: str
 ) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     for path in run.glob(damaged):
         path.write_bytes(b"")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match="no checkpoint is intact"):
+    with pytest.raises(RunError, match="has no intact checkpoint"):
         train(steps=210)
     after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert after | {run / "lock": b""} == before | {run / "lock": b""}
 
 
 @pytest.mark.parametrize("damaged", ["events.out.tfevents.*", "evaluations.csv"])
-def test_damaged_curves_are_said_and_change_nothing_of_the_run(
+def test_damaged_curves_are_reported_and_do_not_affect_the_run(
     train: TrainRun, finished: Path, tmp_path: Path, damaged: str
 ) -> None:
     shutil.copytree(finished, tmp_path / "whole")
@@ -145,7 +145,7 @@ def test_damaged_curves_are_said_and_change_nothing_of_the_run(
     np.testing.assert_array_equal(harmed.buffer.rows(0, 230), whole.buffer.rows(0, 230))
 
 
-def test_what_was_half_written_is_removed_and_what_is_not_ours_stays(
+def test_incomplete_files_are_removed_and_foreign_files_stay(
     train: TrainRun, finished: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
@@ -161,7 +161,7 @@ def test_what_was_half_written_is_removed_and_what_is_not_ours_stays(
     assert after - before == {run / "videos", run / "notes.tmp"}
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(
+def test_a_run_stopped_before_its_first_checkpoint_starts_over(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=50, env="Long-v0")
@@ -175,12 +175,12 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(
     ]
 
 
-def test_a_table_that_lost_rows_is_said_and_not_filled_with_zeros(
+def test_a_truncated_table_is_reported_and_not_padded_with_zeros(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=200, env="Long-v0")
     table = tmp_path / "run" / "evaluations.csv"
     table.write_text(table.read_text().splitlines()[0] + "\n")
     trainer = train(steps=210)
-    assert any("evaluations.csv is missing or shorter" in line for line in trainer.lines)
+    assert any("evaluations.csv is missing or truncated" in line for line in trainer.lines)
     assert b"\0" not in table.read_bytes()

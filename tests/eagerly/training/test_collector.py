@@ -1,4 +1,4 @@
-"""The collector in a loop of one's own."""
+"""The collector in a custom training loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def collector_of(env: str, seed: int = 0, **settings: Any) -> tuple[TD3, Any, Co
     return agent, buffer, Collector.make(agent, env, buffer, num_envs=2, seed=seed, warmup_steps=20)
 
 
-def test_a_loop_of_ones_own_collects_what_the_trainer_does(train: TrainRun) -> None:
+def test_a_custom_loop_collects_the_same_rows_as_the_trainer(train: TrainRun) -> None:
     settings = {"env": "Pendulum-v1", "num_envs": 2, "exploration": "ornstein_uhlenbeck"}
     trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01, discount=0.9)
     agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
@@ -37,7 +37,7 @@ def test_a_loop_of_ones_own_collects_what_the_trainer_does(train: TrainRun) -> N
 
 
 @pytest.mark.parametrize("settings", [{}, {"memory": "gru", "sequence_length": 4}])
-def test_its_state_goes_on_exactly(settings: dict[str, Any]) -> None:
+def test_the_collector_resumes_exactly(settings: dict[str, Any]) -> None:
     settings = settings | {"exploration": "ornstein_uhlenbeck"}
     both = [collector_of("Long-v0", **settings) for _ in range(2)]
     (_, buffer, collector), (_, other_buffer, other) = both
@@ -61,7 +61,7 @@ def test_its_state_goes_on_exactly(settings: dict[str, Any]) -> None:
 def collector_with(
     lengths: list[int], warmup_steps: int, **more: Any
 ) -> tuple[Any, Any, Collector]:
-    """A collector of environments whose episodes have these lengths; nothing is explored."""
+    """Creates a collector for episodes of these lengths, without exploration noise."""
     config = TD3Config(hidden_sizes=(8,), mode="eager", exploration_noise=0.0)
     env, each = Counting(), iter(lengths)
     agent = TD3(env.observation_space, env.action_space, config)
@@ -71,12 +71,12 @@ def collector_with(
 
 
 def is_random(agent: Any, rows: np.ndarray) -> list[bool]:
-    """Says of each row whether its action is another one than the policy's."""
+    """Returns for each row whether its action differs from the policy's."""
     observation, action, *_ = agent.layout.unpack(rows)
     return (np.abs(agent.act(observation) - action) > 1e-6).any(axis=1).tolist()
 
 
-def test_steps_after_the_warm_up_owe_updates_in_the_middle_of_a_round_too() -> None:
+def test_steps_after_the_warm_up_owe_updates_even_within_a_round() -> None:
     agent, buffer, collector = collector_with([9] * 4, 5)
     owing = []
     for _ in range(3):
@@ -111,8 +111,8 @@ def test_a_warm_up_may_end_with_an_episode(
     assert is_random(agent, buffer.rows(0, collector.steps)) == expected
 
 
-@pytest.mark.parametrize("rounds", [6, 7])  # in the tail, and at its end
-def test_a_warm_up_that_was_stopped_goes_on_to_the_end_of_its_episode(rounds: int) -> None:
+@pytest.mark.parametrize("rounds", [6, 7])  # in the extended warm-up, and at its end
+def test_an_interrupted_warm_up_continues_to_the_end_of_its_episode(rounds: int) -> None:
     made = [collector_with([5, 7, 11], 16, warmup_ends_with_episode=True) for _ in range(2)]
     (agent, buffer, collector), (_, other_buffer, other) = made
     for _ in range(rounds):
@@ -136,13 +136,13 @@ def test_a_warm_up_that_was_stopped_goes_on_to_the_end_of_its_episode(rounds: in
     assert is_random(agent, rows) == [True] * 21 + [False] * 3 * (rounds - 3)
 
 
-def test_an_environment_may_be_a_factory_or_unknown() -> None:
+def test_an_environment_may_be_a_factory_and_unknown_ids_are_rejected() -> None:
     agent, buffer, _ = collector_of("Long-v0")
     collector = Collector.make(agent, Counting, buffer, env_kwargs={"length": 5})
     for _ in range(5):
         step = collector.collect()
     assert step.terminated.tolist() == [[True]]
-    with pytest.raises(RunError, match="there is no environment 'Lnog-v0'"):
+    with pytest.raises(RunError, match="unknown environment 'Lnog-v0'"):
         Collector.make(agent, "Lnog-v0", buffer)
 
 
@@ -163,7 +163,7 @@ def test_states_are_split_into_json_and_arrays() -> None:
 
 
 @pytest.mark.parametrize("env", ["Reach-v0", "ReachScaled-v0"])
-def test_a_loop_of_ones_own_relabels_as_the_trainer_does(train: TrainRun, env: str) -> None:
+def test_a_custom_loop_relabels_like_the_trainer(train: TrainRun, env: str) -> None:
     settings = {"hindsight": "future", "n_step": 2, "discount": 0.9, "num_envs": 2, "env": env}
     trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01)
     agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
@@ -175,12 +175,14 @@ def test_a_loop_of_ones_own_relabels_as_the_trainer_does(train: TrainRun, env: s
     np.testing.assert_array_equal(
         buffer.rows(0, buffer.added), trainer.buffer.rows(0, buffer.added)
     )
-    with pytest.raises(ValueError, match=r"hindsight needs an environment .* use Collector.make"):
+    with pytest.raises(
+        ValueError, match=r"hindsight replay requires an environment .* use Collector.make"
+    ):
         Collector(agent, collector.environments, buffer)
     collector.close()
 
 
-def test_of_more_transitions_than_the_buffer_holds_the_newest_are_kept() -> None:
+def test_the_newest_transitions_are_kept_if_the_buffer_is_too_small() -> None:
     made = gymnasium.make("Reach-v0")
     config = TD3Config(hidden_sizes=(8,), mode="eager", hindsight="future", n_step=2)
     agent = TD3(made.observation_space, made.action_space, config)
@@ -196,7 +198,7 @@ def test_of_more_transitions_than_the_buffer_holds_the_newest_are_kept() -> None
 
 
 @pytest.mark.parametrize("settings", [{"n_step": 4}, {"hindsight": "final", "n_step": 4}])
-def test_what_is_restored_of_other_steps_is_refused(settings: dict[str, Any]) -> None:
+def test_a_restored_state_with_other_shapes_is_rejected(settings: dict[str, Any]) -> None:
     _, _, collector = collector_of("Reach-v0", **settings)
     for _ in range(3):
         collector.collect()
@@ -205,7 +207,7 @@ def test_what_is_restored_of_other_steps_is_refused(settings: dict[str, Any]) ->
     waiting = accumulated.get("inside", accumulated)
     waiting["observation"] = waiting["observation"][..., :3]
     collector.restore(state)
-    with pytest.raises(RunError, match=r"observation has the shape \(6,\); .* wait \(3,\)"):
+    with pytest.raises(RunError, match=r"observation must have shape \(3,\), .*; got \(6,\)"):
         collector.collect()
     if "hindsight" in settings:
         accumulated["episodes"] = accumulated["episodes"][:1]

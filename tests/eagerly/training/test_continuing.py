@@ -1,6 +1,6 @@
-"""A run that goes on from a checkpoint equals one that was never stopped, whatever its settings.
+"""A resumed run equals an uninterrupted one, for many combinations of settings.
 
-Stops by signals are in test_trainer.py, stops by callbacks in test_callbacks.py.
+See test_trainer.py for stops by signals, and test_callbacks.py for stops by callbacks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.eagerly.training.test_td7 import TD7
 from tests.eagerly.training.test_trainer import MEMORY, _same
 from tests.small_runs import SMALL, TrainRun, train_in
 
-# Of 120 steps 30 are random. Updates fall on 55, 80 and 105, evaluations on 60 and 120; the
-# checkpoint at 77 is in the middle of an episode and between two updates, and has a best policy.
+# The first 30 of 120 steps are random. Updates are made at 55, 80 and 105, evaluations at 60 and
+# 120. The checkpoint at 77 is within an episode and between two updates, and has a best policy.
 BRIEF: dict[str, Any] = {
     "steps": 120,
     "warmup_steps": 30,
@@ -72,7 +72,7 @@ CASES: dict[str, dict[str, Any]] = {
         "n_step": 3,
         "replay_capacity": 50,
     },
-    # So many rows in layers so wide that a product would be shared between cores.
+    # With this many rows and units, a matrix product would be split across cores.
     "lag": {
         "policy_lag": 1,
         "num_envs": 16,
@@ -150,23 +150,23 @@ LONG: dict[str, dict[str, Any]] = {
     [*CASES.values(), *(pytest.param(case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*CASES, *LONG],
 )
-def test_a_run_that_goes_on_from_its_checkpoint_equals_one_that_was_not_stopped(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     train: TrainRun, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     straight = train("straight", **BRIEF | settings)
     _killed_after_its_first_checkpoint(straight, tmp_path / "parts")
-    # Factories are not in the directory, and a copy is trusted with no modules nor processes.
+    # Factories are not stored, and a copy is not trusted with modules or processes.
     asked_for = ("actor", "critic", "models", "collectors")
     given = {name: settings[name] for name in asked_for if name in settings}
     again = train("parts", **given)
     _same(again, straight)
     np.testing.assert_equal(again.agent.state(), straight.agent.state())
-    if "hindsight" in settings:  # each step, and what was relabelled of the episodes that ended
+    if "hindsight" in settings:  # all steps, and relabeled steps of finished episodes
         assert straight.buffer.added > 2 * straight.steps
 
 
 def _killed_after_its_first_checkpoint(trainer: Trainer, path: Path) -> None:
-    """Makes a copy of a run, as if it had been killed once its first checkpoint was there."""
+    """Copies a run as if it had been killed right after its first checkpoint."""
     shutil.copytree(trainer.run.path, path)
     first, *others = published(path)
     assert 0 < first.updates < trainer.updates
@@ -177,19 +177,19 @@ def _killed_after_its_first_checkpoint(trainer: Trainer, path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A run of TD3 with nothing special, which was not stopped."""
+    """An uninterrupted TD3 run with default options."""
     return train_in(tmp_path_factory.mktemp("plain") / "run", **BRIEF, hidden_sizes=(8,))
 
 
 def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun, plain: Trainer) -> None:
-    # In the warm-up, once without a step in between, between updates, and after an evaluation.
+    # In the warm-up, again at the same step, between updates, and after an evaluation.
     train("parts", **BRIEF | {"steps": 27})
     for steps in (27, 77, 101):
         train("parts", steps=steps)
     _same(train("parts", steps=120), plain)
 
 
-def test_processes_give_the_same_bits_and_go_on(train: TrainRun) -> None:
+def test_collector_processes_give_the_same_bits_and_resume_exactly(train: TrainRun) -> None:
     settings = {**BRIEF, **REPLAY, "env": "ReachScaled-v0", "num_envs": 2, "agent": "ddpg"}
     settings |= {"exploration": "ornstein_uhlenbeck", "replay_capacity": 130}
     straight = train("straight", **settings)
@@ -198,7 +198,7 @@ def test_processes_give_the_same_bits_and_go_on(train: TrainRun) -> None:
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["plain", "memory"])
-def test_a_run_that_was_saved_before_its_first_step_goes_on(
+def test_a_run_saved_before_its_first_step_resumes_exactly(
     train: TrainRun, tmp_path: Path, plain: Trainer, memory: bool
 ) -> None:
     settings = BRIEF | (MEMORY | {"memory": "gru", "steps": 70} if memory else {})

@@ -1,4 +1,4 @@
-"""What a step and a call may cost, counted: a regression fails here, on any machine."""
+"""Counts the operations of steps and calls, so that regressions fail on any machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.helpers import filled_buffer, small_agent
 from tests.small_runs import SMALL
 
 ROOT = Path(__file__).parents[3]
-# Every operation that Python asks TensorFlow for passes through one of these.
+# Every operation that Python requests from TensorFlow goes through one of these functions.
 DOORS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
 
 
 class Calls:
-    """Counts what Python asks TensorFlow for."""
+    """Counts the operations that Python requests from TensorFlow."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = Counter[str]()
@@ -40,7 +40,7 @@ class Calls:
         return counted
 
     def of(self, call: Any) -> int:
-        """Returns how many there are in a call."""
+        """Returns the number of operations in a call."""
         self.count.clear()
         call()
         return self.count.total()
@@ -53,7 +53,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    """A run that has made some calls of its train body, which is compiled once for all tests."""
+    """A run after some calls of its train body, which is compiled once for all tests."""
     settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
     settings |= {"updates_per_call": 10, "replay_ratio": 1.0, "hidden_sizes": (8,)}
     with Trainer(open_run(tmp_path_factory.mktemp("running") / "run", "td3", settings)) as trainer:
@@ -67,7 +67,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 @pytest.fixture
 def trainer(running: Trainer) -> Trainer:
-    """That run, standing between two calls: the next one is due in ten steps."""
+    """The shared run, between two calls: the next one is due in ten steps."""
     while not running._is_call_due:
         running._collect()
     running._learn()
@@ -82,25 +82,25 @@ def test_the_counter_sees_operations_and_compiled_calls(calls: Calls) -> None:
     assert calls.of(compiled) == 1
 
 
-def test_an_environment_step_asks_nothing_of_tensorflow(trainer: Trainer, calls: Calls) -> None:
+def test_an_environment_step_runs_no_tensorflow_operation(trainer: Trainer, calls: Calls) -> None:
     assert calls.of(lambda: [trainer._collect() for _ in range(9)]) == 0
 
 
-def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls: Calls) -> None:
+def test_a_train_body_call_is_a_single_operation(trainer: Trainer, calls: Calls) -> None:
     for _ in range(10):
         trainer._collect()
     assert trainer._is_call_due
-    # The compiled call: rows are handed over without one, results are read without one.
+    # Only the compiled call: passing rows and reading results need no operation.
     updates = trainer.updates
     assert calls.of(trainer._learn) == 1
     assert trainer.updates == updates + 10
-    # And acting with the new weights needs none.
+    # Nor does acting with the new weights.
     assert calls.of(trainer._collect) == 0
 
 
 @lru_cache
 def traced(delay: int) -> tuple[Any, Any]:
-    """An agent that has made several calls in graph mode, and its buffer."""
+    """Returns an agent after several calls in graph mode, and its buffer."""
     agent, buffer = small_agent("td3", mode="graph", policy_delay=delay), filled_buffer()
     for _ in range(12):
         agent.train(buffer, 10)
@@ -109,7 +109,7 @@ def traced(delay: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("delay", "programs"),
-    # Of ten updates three or two periods of three fit into a call, and some are single.
+    # With delay 3, a call of ten updates has two or three whole periods and some single updates.
     [(1, 1), (2, 1), pytest.param(3, 4, marks=pytest.mark.long)],
 )
 def test_the_train_body_is_traced_once_for_whole_periods_and_once_for_each_phase(
@@ -144,7 +144,7 @@ def test_many_updates_are_one_compiled_call(
     assert calls.keys() == {key}
 
 
-def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -> None:
+def test_rows_are_gathered_into_one_array_that_tensorflow_reads_without_copying() -> None:
     agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
     first = buffer.sample_rows(3, 8)
     again = buffer.sample_rows(3, 8)
@@ -154,7 +154,7 @@ def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -
     assert np.asarray(memoryview(tensor)).ctypes.data == again.ctypes.data
 
 
-def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
+def test_the_default_agents_compiled_body_has_no_branch() -> None:
     # A branch copies every variable that it could change.
     agent, buffer = traced(small_agent("td3").config.policy_delay)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
@@ -168,14 +168,14 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
 
 
 def _in_package(frame: FrameType) -> str:
-    """Returns the file of a frame, if that is part of the package, else ""."""
+    """Returns the file of a frame if it is part of the package, else ""."""
     path = Path(frame.f_code.co_filename).resolve()
     part = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
     return part if part.startswith(("agents/", "buffers/", "eagerly/", "networks/")) else ""
 
 
 def _frames(function: Callable[[], object]) -> list[tuple[int, str, str]]:
-    """Returns depth, name and file of each call of the package that a function makes, in order."""
+    """Returns depth, name and file of each package call that a function makes, in order."""
     found: list[tuple[int, str, str]] = []
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
@@ -196,7 +196,7 @@ def _frames(function: Callable[[], object]) -> list[tuple[int, str, str]]:
 
 
 def test_the_documentation_shows_every_call_of_an_environment_step(trainer: Trainer) -> None:
-    for _ in range(2):  # completes a round, and takes the new weights
+    for _ in range(2):  # completes a round and loads the new weights
         trainer._round()
     frames = _frames(trainer._round)
     lines = [f"{'  ' * depth + name:52}{path}" for depth, name, path in frames]

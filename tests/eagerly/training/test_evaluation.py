@@ -29,7 +29,7 @@ def test_returns_and_lengths_are_those_of_whole_episodes() -> None:
     assert (summary["return_mean"], summary["return_std"], summary["length_mean"]) == (3, 0, 3)
 
 
-def test_the_episodes_are_the_same_each_time_and_more_keep_the_first() -> None:
+def test_evaluation_episodes_are_reproducible_and_longer_lists_keep_the_first_ones() -> None:
     assert evaluation_seeds(0, 3) == evaluation_seeds(0, 5)[:3]
     assert len({*evaluation_seeds(0, 5), *evaluation_seeds(1, 5)}) == 10
 
@@ -38,11 +38,11 @@ def test_the_episodes_are_the_same_each_time_and_more_keep_the_first() -> None:
 
     env = environment_maker("Pendulum-v1")()
     first = run_episodes(one, env, evaluation_seeds(0, 3)).returns
-    env.step(np.zeros(1, np.float32))  # whatever was done in between
+    env.step(np.zeros(1, np.float32))  # steps in between have no effect
     np.testing.assert_array_equal(run_episodes(one, env, evaluation_seeds(0, 3)).returns, first)
 
 
-def test_the_policy_speaks_the_environments_units() -> None:
+def test_the_policy_receives_observations_in_the_environments_units() -> None:
     seen = []
 
     def policy(observation: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_the_policy_speaks_the_environments_units() -> None:
     assert set(seen) == {((2,), np.dtype(np.float64))}
 
 
-def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
+def test_final_infos_are_averaged_over_the_episodes_that_report_them() -> None:
     evaluation = run_episodes(still, environment_maker("Success-v0")(), [0, 1])
     assert evaluation.infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
     evaluation.infos[1].pop("count")
@@ -61,12 +61,12 @@ def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
     assert evaluation.info_means() == {"is_success": 1.0, "distance": 4.0, "count": 3.0}
 
 
-def test_returns_are_written_with_the_digits_that_matter() -> None:
+def test_returns_are_formatted_with_significant_digits() -> None:
     shown = [format_return(value) for value in (6872.3115, -152.85, 99.9, -0.3874, 0.0, 12345678.9)]
     assert shown == ["6872.3", "-152.8", "99.9", "-0.3874", "0", "12345678.9"]
 
 
-def test_every_reset_and_step_can_be_watched() -> None:
+def test_watch_is_called_after_every_reset_and_step() -> None:
     count = []
     run_episodes(
         still, environment_maker("Terminating-v0")(), [0, 1], watch=lambda: count.append(1)
@@ -76,14 +76,17 @@ def test_every_reset_and_step_can_be_watched() -> None:
 
 @pytest.mark.parametrize(
     ("env", "message"),
-    [("NanReward-v0", "return of evaluation episode 14 became nan"), ("InfObservation-v0", "gave")],
+    [
+        ("NanReward-v0", "return of evaluation episode 14 must be finite; got nan"),
+        ("InfObservation-v0", r"finite in float32; got .* of an evaluation episode"),
+    ],
 )
-def test_what_is_not_finite_is_named(env: str, message: str) -> None:
+def test_values_that_are_not_finite_are_named(env: str, message: str) -> None:
     with pytest.raises(FloatingPointError, match=message):
         run_episodes(still, environment_maker(env)(), list(range(30)))
 
 
-def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
+def test_an_observation_may_be_a_list_if_its_space_is_a_tuple() -> None:
     class Listing(gymnasium.Env):
         observation_space = gymnasium.spaces.Tuple(
             [gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(3)]
@@ -105,17 +108,17 @@ def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
         ([{"is_success": 1.0}, {"is_success": 0.0}], 0.5),
         ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0, "is_success": 0.0}], 0.0),
         ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0}], 1.0),
-        ([{"is_success": 1.0}, {}], None),  # of the other it is not known
+        ([{"is_success": 1.0}, {}], None),  # unknown for the second episode
         ([{}, {}], None),
     ],
 )
-def test_the_rate_of_success_is_known_if_every_episode_says_it(
+def test_the_success_rate_requires_every_episode_to_report_it(
     infos: list[dict[str, float]], rate: float | None
 ) -> None:
     evaluation = Evaluation(np.zeros(2), np.ones(2, np.int64), infos)
     assert evaluation.summary().get("success_rate") == rate
 
 
-def test_success_is_printed_beside_the_return() -> None:
+def test_the_success_rate_is_printed_next_to_the_return() -> None:
     evaluation = Evaluation(np.zeros(4), np.ones(4, np.int64), [{"is_success": 1.0}] * 4)
     assert _described(evaluation, False) == "evaluation 0 ± 0, success 100%"

@@ -1,4 +1,4 @@
-"""What surrounds a run fails: one clear message with the step, and the last checkpoint stays."""
+"""Failures around a run give one clear message with the step and keep the last checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAULTS = {
     "panics": r"step failed:\nTraceback[\s\S]*PanicError: index out of bounds",
     "quits": r"step failed:\nTraceback[\s\S]*SystemExit: window closed",
     "shape": r"observation must have shape \(2,\); got \(3,\)",
-    "dtype": r"observation must be of dtype float64; got <U4",
+    "dtype": r"observation must have dtype float64; got <U4",
     "reward": r"reward must be a number; got array\(\[1.\]\) of shape \(1,\)",
     "no reward": "reward must be a number; got None",
     "ended": "terminated must be True or False; got 'no'",
@@ -44,7 +44,7 @@ FAULTS = {
 
 
 def assert_whole(run: Path, steps: int) -> None:
-    """The newest checkpoint is the one of `steps`, intact, and nothing is half-written."""
+    """Asserts that the newest checkpoint is that of `steps`, intact, and no file is incomplete."""
     with logged() as lines:
         saved = newest_checkpoint(run)
     assert (saved and saved.manifest.steps, lines) == (steps, [])
@@ -61,23 +61,23 @@ def faulty(fault: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_environment_that_hands_over_what_it_must_not(
+def test_invalid_results_of_an_environment_stop_the_run(
     train: TrainRun, tmp_path: Path, fault: str
 ) -> None:
     where = "stopped after step 144: environment 0, step 5 of its episode: "
     with pytest.raises(RunError, match=where + FAULTS[fault]) as caught:
         train(**faulty(fault))
-    assert str(caught.value).endswith("No checkpoint was written from it.")
+    assert str(caught.value).endswith("No new checkpoint was written.")
     assert_whole(tmp_path / "run", 100)
 
 
-def test_an_environment_whose_spaces_change(train: TrainRun, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"(?s)stopped after step 149: .*its spaces must stay"):
+def test_changing_spaces_stop_the_run(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"(?s)stopped after step 149: .*: spaces must stay"):
         train(**faulty("spaces"))
     assert_whole(tmp_path / "run", 100)
 
 
-def test_the_environment_that_is_evaluated_in(train: TrainRun, tmp_path: Path) -> None:
+def test_a_failing_evaluation_environment_stops_the_run(train: TrainRun, tmp_path: Path) -> None:
     settings = {"evaluate_every_steps": 100, "evaluation_episodes": 20}
     message = r"stopped after step 100: the evaluation environment, step . of its episode: "
     with pytest.raises(RunError, match=message + FAULTS["raises"]):
@@ -85,13 +85,13 @@ def test_the_environment_that_is_evaluated_in(train: TrainRun, tmp_path: Path) -
     assert_whole(tmp_path / "run", 50)
 
 
-def test_an_environment_that_fails_while_its_episode_is_repeated(
+def test_a_failure_while_an_episode_is_replayed_stops_the_run(
     train: TrainRun, tmp_path: Path
 ) -> None:
     from tests.toys import Counting
 
     class Moody(Counting):
-        """Works on some days only."""
+        """Fails in `step` unless `works` is true."""
 
         works = True
 
@@ -111,14 +111,16 @@ def test_an_environment_that_fails_while_its_episode_is_repeated(
 
 
 @pytest.mark.parametrize("fault", ["panics", "hangs"])
-def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str) -> None:
+def test_a_failing_environment_in_a_process_stops_the_run(
+    train: TrainRun, tmp_path: Path, fault: str
+) -> None:
     message = {
         "panics": r"environment \d, step 5 of its episode: " + FAULTS["panics"],
-        "hangs": r"environment \d, in step, has not come back for 1 second",
+        "hangs": r"environment \d: step timed out after 1 second",
     }[fault]
     settings = faulty(fault, num_envs=2, collectors="processes")
     if fault == "hangs":
-        # The others must not have such a limit: on a loaded machine a step may take as long.
+        # Only for this fault: on a loaded machine, any step may take this long.
         settings["environment_timeout_seconds"] = 1.0
     with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
         train(**settings)
@@ -132,7 +134,7 @@ def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str
         pytest.param("hangs in reset", 149, "reset", marks=pytest.mark.long),
     ],
 )
-def test_an_environment_that_hangs_here_ends_the_process_with_the_step(
+def test_a_hanging_environment_ends_the_process_and_names_the_step(
     tmp_path: Path, fault: str, step: int, call: str
 ) -> None:
     words = ["td3", "--env", "tests.toys:Faulty-v0", "--env-kwargs", json.dumps({"fault": fault})]
@@ -147,34 +149,32 @@ def test_an_environment_that_hangs_here_ends_the_process_with_the_step(
         timeout=100,
     )
     assert process.returncode == 1
-    said = f"stopped after step {step}: environment 0, in {call}, has not come back for 1"
+    said = f"stopped after step {step}: environment 0: {call} timed out after 1 second"
     assert said in process.stderr
     assert "time.sleep(600)" in process.stderr  # where it hangs
-    assert "the same command continues from the last one" in process.stderr
+    assert "the same command resumes from the last one" in process.stderr
     assert_whole(tmp_path / "run", 100)
 
 
-def test_an_environment_with_other_spaces_than_the_run_began_with_is_refused(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_resuming_with_different_spaces_is_rejected(train: TrainRun, tmp_path: Path) -> None:
     from tests.toys import Counting
 
     class Widened(Counting):
-        """The same name and package, of another version."""
+        """The same name and package in another version."""
 
     settings: dict[str, Any] = {"env": Widened, "check_env": False, "evaluate_every_steps": 10**6}
     train(**settings, steps=150)
     Widened.action_space = type(Counting.action_space)(-1.0, 4.0, (2,))
-    with pytest.raises(RunError, match="the environment has other spaces than it had"):
+    with pytest.raises(RunError, match="the environment's spaces have changed"):
         train(env=Widened, steps=200)
     assert_whole(tmp_path / "run", 150)
 
 
-def test_copies_of_an_environment_that_differ_are_refused(train: TrainRun) -> None:
+def test_environment_instances_with_different_spaces_are_rejected(train: TrainRun) -> None:
     from tests.toys import Counting
 
     class Growing(Counting):
-        """Every copy has one more action."""
+        """Each instance has one more action."""
 
         made = 0
 
@@ -183,25 +183,25 @@ def test_copies_of_an_environment_that_differ_are_refused(train: TrainRun) -> No
             Growing.made += 1
             self.action_space = type(Counting.action_space)(-1.0, 1.0, (Growing.made,))
 
-    with pytest.raises(RunError, match="3 environments do not fit together"):
+    with pytest.raises(RunError, match="3 environments must have the same spaces"):
         train(env=Growing, check_env=False, num_envs=3)
 
 
 # --- memory and disk ---------------------------------------------------------------------------
 
 
-def test_a_buffer_that_does_not_fit_is_refused_before_the_run_with_both_numbers(
+def test_a_buffer_that_does_not_fit_into_memory_is_rejected_with_both_sizes(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    numbers = r"9 float32 numbers, needs 33527\.61 GiB of memory, \d+\.\d\d GiB are available"
-    with pytest.raises(RunError, match=numbers + ": give a smaller --replay-capacity"):
+    numbers = r"9 float32 values each needs 33527\.61 GiB of memory, \d+\.\d\d GiB available"
+    with pytest.raises(RunError, match=numbers + ": reduce --replay-capacity"):
         train(replay_capacity=10**12, steps=10**12 - 1)
     assert not (tmp_path / "run").exists()
-    train(replay_capacity=10**8, steps=120)  # of which it will fill 120
+    train(replay_capacity=10**8, steps=120)  # of which it fills only 120 rows
 
 
 class Meddler(Callback):
-    """Does something to the surroundings when a step is reached."""
+    """Changes the surroundings of the run at a step."""
 
     def __init__(self, step: int, deed: Any) -> None:
         super().__init__()
@@ -221,16 +221,14 @@ def meddled(run: Path, step: int, deed: Any, **settings: Any) -> None:
         trainer.train()
 
 
-def test_a_directory_that_vanishes_is_said_and_not_made_again(tmp_path: Path) -> None:
+def test_a_vanished_directory_is_reported_and_not_recreated(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(RunError, match=r"stopped after step 200: .*the run directory has vanished"):
+    with pytest.raises(RunError, match=r"stopped after step 200: .*the run directory was removed"):
         meddled(run, 150, functools.partial(shutil.rmtree, run))
     assert not run.exists()
 
 
-def test_another_run_in_the_place_of_a_removed_one_is_left_alone(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_a_run_that_replaced_a_moved_one_is_left_alone(train: TrainRun, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def replace() -> None:
@@ -245,7 +243,7 @@ def test_another_run_in_the_place_of_a_removed_one_is_left_alone(
 
 
 def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line with a limit on the size of files."""
+    """Runs the command line with a limit on file sizes."""
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         capture_output=True,
@@ -256,7 +254,7 @@ def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+def test_a_file_size_limit_stops_the_run_with_a_message(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["td3", "--env", "Pendulum-v1", "--run-dir", run, "--hidden-sizes", "8,8"]
     words += ["--mode", "eager", "--replay-ratio", "0.01", "--updates-per-call", "10"]
@@ -265,22 +263,22 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     process = limited(60_000, *words, "--steps", "4000")
     assert process.returncode == 1
     assert "stopped after step 4000: [Errno 27] File too large" in process.stderr
-    assert "It goes on from step 1000 with" in process.stderr
+    assert "Resume from step 1000 with" in process.stderr
     assert "Traceback" not in process.stderr
     assert_whole(tmp_path / "run", 1000)
     process = limited(unlimited, *words, "--steps", "4000")
-    assert "continues at step 1000" in process.stdout
+    assert "resumes at step 1000" in process.stdout
     assert "finished: 4000 steps" in process.stdout
 
 
 def can_mount() -> bool:
-    """Whether this machine lets a process have a file system of its own."""
+    """Returns whether this machine lets a process mount a file system of its own."""
     command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
     return bool(shutil.which("unshare")) and subprocess.run(command, check=False).returncode == 0
 
 
 def on_own_disk(program: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program with a disk of 3 MB at /mnt that nobody else sees."""
+    """Runs a program with a private disk of 3 MB at /mnt."""
     before = """
         import functools, os, shutil, signal, subprocess
         from pathlib import Path
@@ -313,7 +311,7 @@ own_disk = pytest.mark.skipif(not can_mount(), reason="this machine lets no proc
 
 @own_disk
 @pytest.mark.long
-def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_lost_once_space_is_free(tmp_path: Path) -> None:
     process = on_own_disk(
         f"""
         settings = SMALL | {{"steps": 600, "summarize_every_steps": 10, "evaluate_every_steps": 50}}
@@ -344,7 +342,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: P
 
 @own_disk
 @pytest.mark.long
-def test_a_run_that_is_killed_while_its_points_wait_for_space_makes_them_again(
+def test_a_run_killed_on_a_full_disk_rewrites_its_pending_points(
     tmp_path: Path,
 ) -> None:
     process = on_own_disk(

@@ -1,4 +1,4 @@
-"""A process that dies after any file operation of a checkpoint leaves a run that continues."""
+"""A process that dies after any file operation of a checkpoint leaves a resumable run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.tracing import can_trace
 
 @pytest.mark.long
 @pytest.mark.skipif(not can_trace(), reason="this machine lets no process trace its children")
-def test_a_process_that_dies_after_any_file_operation_leaves_a_run_that_continues(
+def test_a_process_that_dies_after_any_file_operation_leaves_a_resumable_run(
     tmp_path: Path,
 ) -> None:
     found = survivals("checkpoint", tmp_path)
@@ -20,7 +20,7 @@ def test_a_process_that_dies_after_any_file_operation_leaves_a_run_that_continue
     operations = " ".join(one.operation for one in found)
     for kind in ("mkdir", "open", "write", "sync", "rename", "unlink", "rmdir"):
         assert kind in operations
-    # The checkpoint counts from its one rename on, and until then the one before it does.
+    # The checkpoint counts once its manifest is renamed; until then, the previous one does.
     renames = [one for one in found if one.operation.startswith("rename")]
     published = next(one.number for one in renames if one.path.endswith("manifest.json.tmp"))
     assert {one.published for one in found if one.number < published} == {BEFORE}

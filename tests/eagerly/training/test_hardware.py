@@ -1,4 +1,4 @@
-"""Which device trains, and what is refused or said of it."""
+"""Devices, precision and memory: selection, errors and warnings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ without_gpu = pytest.mark.skipif(bool(GPUS), reason="this machine has a GPU")
 
 
 @without_gpu
-def test_a_gpu_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_gpu_is_reported_with_instructions(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", "td3", SMALL | {"device": "gpu"})
-    with pytest.raises(RunError, match=r"finds no GPU.*eagerly\[gpu\].*TF_CPP_MIN_LOG_LEVEL=0"):
+    with pytest.raises(RunError, match=r"found no GPU.*eagerly\[gpu\].*TF_CPP_MIN_LOG_LEVEL=0"):
         Trainer(run)
 
 
 @without_gpu
-def test_auto_and_cpu_are_the_cpu_then(train: TrainRun) -> None:
+def test_without_a_gpu_auto_and_cpu_use_the_cpu(train: TrainRun) -> None:
     train("auto", steps=120)
     train("cpu", steps=120, device="cpu")
     assert hardware.device_name().startswith("CPU")
@@ -40,16 +40,16 @@ def continues(*, restores: bool = True, repeats: bool | None = None) -> str:
 
 
 @pytest.mark.parametrize("repeats", [True, False, None])
-def test_bit_exact_continuation_is_promised_only_where_episodes_come_back(
+def test_bit_exact_resuming_is_promised_only_if_episodes_are_restored(
     repeats: bool | None,
 ) -> None:
-    seen = {True: "as it just did", None: "this start did not check", False: "not bit for bit"}
+    seen = {True: "as just verified", None: "was not checked", False: "not bit for bit"}
     assert seen[repeats] in continues(repeats=repeats)
     assert "not bit for bit" in continues(restores=False, repeats=repeats)
     assert "--restore-episodes no" in continues(restores=False, repeats=repeats)
 
 
-def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
+def test_the_note_for_gpus_states_that_it_was_never_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     called: list[str] = []
@@ -65,13 +65,13 @@ def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
 
 
 @needs_gpu
-def test_a_gpu_trains_and_continues(train: TrainRun) -> None:
+def test_a_gpu_run_trains_and_resumes(train: TrainRun) -> None:
     trainer = train("run", steps=200, mode="xla", device="gpu")
     assert "GPU" in trainer.agent.actor.network.variables[0].value.device
     assert train("run", steps=400).steps == 400
 
 
-def test_no_device_is_named_where_networks_and_algorithms_are() -> None:
+def test_networks_and_algorithms_name_no_device() -> None:
     for folder in ("agents", "networks", "buffers"):
         for path in (ROOT / folder).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -88,7 +88,7 @@ BFLOAT16: dict[str, Any] = {"precision": "mixed_bfloat16", "steps": 120}
 
 
 @without_gpu
-def test_bfloat16_without_instructions_for_it_is_refused(
+def test_bfloat16_requires_a_cpu_with_bfloat16_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _with_flags(tmp_path / "cpuinfo", monkeypatch, "avx512f")
@@ -104,10 +104,10 @@ def test_bfloat16_without_instructions_for_it_is_refused(
         ("graph", "avx512_bf16", None),
         ("graph", "amx_bf16", None),
         ("xla", "avx512_bf16", "--mode graph"),
-        ("graph", None, "unknown"),
+        ("graph", None, "cannot determine"),
     ],
 )
-def test_what_does_not_pay_is_said(
+def test_a_precision_that_may_be_slow_is_reported(
     mode: str, flags: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if flags:
@@ -120,14 +120,14 @@ def test_what_does_not_pay_is_said(
     assert not said or said in lines[0]
 
 
-def test_other_precisions_are_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_precisions_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "_CPU_FLAGS", Path("nowhere"))
     with logged() as lines:
         hardware.check_precision("float32", "xla")
     assert not lines
 
 
-def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(
+def test_a_run_in_bfloat16_keeps_float32_weights_and_resumes(
     train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _with_flags(tmp_path / "cpuinfo", monkeypatch, "avx512_bf16")
@@ -137,7 +137,7 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(
 
 
 def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) -> None:
-    """Writes what a control group says of itself."""
+    """Writes the files of a control group."""
     folder = path if version == 2 else path / "memory"
     folder.mkdir(exist_ok=True)
     names = {
@@ -150,19 +150,19 @@ def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_containers_limit_counts_and_files_it_has_read_do_not(
+def test_available_memory_respects_the_container_limit_and_excludes_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
     group(tmp_path, "1000000", 900_000, 600_000, version=version)
     assert hardware.available_memory() == 700_000
     hardware.check_memory(700_000, "the buffer", "take less")
-    message = "the buffer needs 1.00 GiB of memory, 0.00 GiB are available: take less"
+    message = "the buffer needs 1.00 GiB of memory, 0.00 GiB available: take less"
     with pytest.raises(RunError, match=message):
         hardware.check_memory(2**30, "the buffer", "take less")
 
 
-def test_without_a_limit_it_is_the_machines(
+def test_without_a_container_limit_the_machines_memory_is_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "_CGROUP", tmp_path)

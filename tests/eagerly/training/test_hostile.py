@@ -1,4 +1,4 @@
-"""Run directories from somebody else: nothing in them runs, leads out, or eats the machine."""
+"""Untrusted run directories cannot execute code, write elsewhere or exhaust the machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with one checkpoint, not to be touched."""
+    """A run with one checkpoint; tests modify only copies of it."""
     path = tmp_path_factory.mktemp("finished") / "run"
     train_in(
         path, steps=200, keep_checkpoints=1, exploration="ornstein_uhlenbeck", hidden_sizes=(8,)
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be made hostile."""
+    """A copy of the finished run, to be made hostile."""
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
@@ -54,7 +54,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def refused(run: Path, match: str = ".") -> None:
-    """Neither continuing nor loading the policy does anything but raise a RunError."""
+    """Asserts that resuming raises a RunError and changes nothing."""
     before = contents(run) | {"lock": b""}
     with pytest.raises(RunError, match=match):
         Trainer(open_run(run, None, {"steps": 210})).close()
@@ -62,7 +62,7 @@ def refused(run: Path, match: str = ".") -> None:
 
 
 def rename(old: str, new: str) -> Callable[[Document], None]:
-    """Lets a manifest name one of its files otherwise."""
+    """Returns a change that renames a file in a manifest."""
 
     def change(document: Document) -> None:
         for group in ("parts", "growing"):
@@ -131,7 +131,7 @@ ALL = NAMES | SIZES | TYPES | STATES
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_manifest_that_lies_under_its_own_checksum_is_refused(run: Path, name: str) -> None:
+def test_a_forged_manifest_with_a_valid_checksum_is_rejected(run: Path, name: str) -> None:
     for precious in (run.parent / "precious", run.parent / "precious.npz"):
         precious.write_text("thesis")
     edit_sealed(manifest_of(run), ALL[name])
@@ -141,7 +141,7 @@ def test_a_manifest_that_lies_under_its_own_checksum_is_refused(run: Path, name:
 
 
 def replace_part(run: Path, name: str, content: Callable[[Path], Any]) -> None:
-    """Replaces a part, and its checksum in the manifest."""
+    """Replaces a part and updates its checksum in the manifest."""
     (path,) = run.glob(name)
     content(path)
     key = path.relative_to(run).as_posix()
@@ -167,19 +167,19 @@ def objects(path: Path) -> None:
     ],
     ids=["objects", "empty", "short"],
 )
-def test_arrays_that_lie_are_refused(run: Path, part: str, content: Any, message: str) -> None:
+def test_forged_arrays_are_rejected(run: Path, part: str, content: Any, message: str) -> None:
     replace_part(run, part, content)
     refused(run, message)
 
 
-def test_policies_that_lie_are_refused(run: Path) -> None:
+def test_forged_policies_are_rejected(run: Path) -> None:
     for content in (objects, lambda path: path.write_bytes(b"")):
         replace_part(run, "checkpoints/*200-*/policies.npz", content)
-        with pytest.raises(RunError, match="does not fit its settings"):
+        with pytest.raises(RunError, match="does not match its settings"):
             load_policy(run)
 
 
-def test_networks_that_are_none_are_refused(run: Path) -> None:
+def test_forged_networks_are_rejected(run: Path) -> None:
     replace_part(run, "checkpoints/*/networks.index", lambda path: path.write_bytes(bytes(500)))
     refused(run)
 
@@ -190,7 +190,7 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
         (at("settings")({}), "env"),
         (at("settings", "num_envs")(10**9), r"num_envs must be at least 1 and at most 4,096"),
         (at("settings", "replay_capacity")(10**30), "replay_capacity must be at least"),
-        (at("settings", "env")("factory os:system"), "give it again from your program"),
+        (at("settings", "env")("factory os:system"), "pass it again from your program"),
         (
             at("settings", "evaluation_episodes")(10**9),
             r"evaluation_episodes must be at least 1 and at most 100,000",
@@ -201,14 +201,14 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
         ),
         (at("settings", "replay_ratio")(1e15), r"replay_ratio must be above 0 and at most 1,000"),
         (at("settings", "n_critics")(10**6), r"n_critics must be at least 1 and at most 256"),
-        (at("settings", "hidden_sizes")([16384] * 12), "networks of .* GiB of memory"),
+        (at("settings", "hidden_sizes")([16384] * 12), "networks with .* GiB of memory"),
         (at("settings", "seed")(float("nan")), "seed must be of type int; got nan"),
         (at("settings", "seed")(10**400), "seed must be at least"),
         (at("settings", "discount")(10**400), "discount must be at least"),
-        (at("settings", "env")("../x"), "no environment"),
+        (at("settings", "env")("../x"), "unknown environment"),
         (
             at("settings", "env_kwargs")({"nonsense": 1}),
-            r"would give its environment .\"nonsense\": 1.: add --trust",
+            r"would pass .\"nonsense\": 1. to its environment: add --trust",
         ),
         (at("agent")("__import__"), "agent must be one of"),
         (
@@ -220,24 +220,22 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
             "must be a tuple of at most 64 elements",
         ),
         (at("settings", "tau")("x"), "tau must be"),
-        (at("format")(99), "newer eagerly"),
+        (at("format")(99), "newer version of eagerly"),
     ],
 )
-def test_settings_that_ask_for_too_much_or_nothing_known_are_refused(
-    run: Path, change: Any, message: str
-) -> None:
+def test_excessive_or_unknown_settings_are_rejected(run: Path, change: Any, message: str) -> None:
     edit_sealed(run / "config.json", change)
     refused(run, message)
 
 
 @pytest.mark.parametrize("depth", [1000, 100_000])
-def test_documents_that_are_nested_without_end_are_refused(run: Path, depth: int) -> None:
+def test_deeply_nested_documents_are_rejected(run: Path, depth: int) -> None:
     for path in (run / "config.json", manifest_of(run)):
         path.write_text('{"a":' * depth + "1" + "}" * depth)
     refused(run)
 
 
-def test_pipes_in_the_place_of_files_keep_nobody_waiting(run: Path) -> None:
+def test_named_pipes_in_place_of_files_do_not_block(run: Path) -> None:
     events = next(run.glob("events.out.tfevents.*"))
     for path in (run / "evaluations.csv", events):
         path.unlink()
@@ -252,11 +250,11 @@ def test_pipes_in_the_place_of_files_keep_nobody_waiting(run: Path) -> None:
     for path in (*run.glob("checkpoints/*/policies.npz"), run / "config.json"):
         path.unlink()
         os.mkfifo(path)
-    with pytest.raises(RunError, match="no checkpoint is intact"):
+    with pytest.raises(RunError, match="has no intact checkpoint"):
         Trainer(open_run(run, None, {})).close()
 
 
-def test_links_to_files_do_not_let_anything_elsewhere_be_changed(run: Path) -> None:
+def test_file_links_cannot_change_files_elsewhere(run: Path) -> None:
     outside = run.parent / "thesis.tex"
     outside.write_text("precious")
     (run / "events.out.tfevents.9.evil").symlink_to(outside)
@@ -270,7 +268,7 @@ def test_links_to_files_do_not_let_anything_elsewhere_be_changed(run: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "replay", "videos"])
-def test_links_to_directories_are_refused_before_anything_is_removed(run: Path, name: str) -> None:
+def test_directory_links_are_rejected_before_anything_is_removed(run: Path, name: str) -> None:
     outside = run.parent / "outside"
     (run / name).rename(outside) if (run / name).exists() else outside.mkdir()
     (outside / "000000009999-000000000001").mkdir()
@@ -278,31 +276,31 @@ def test_links_to_directories_are_refused_before_anything_is_removed(run: Path, 
         (outside / precious).write_text("precious")
     before = contents(outside)
     (run / name).symlink_to(outside)
-    with pytest.raises(RunError, match=f"{name} is a link: link the whole run directory instead"):
+    with pytest.raises(RunError, match=f"{name} is a symbolic link: link the whole run directory"):
         Trainer(open_run(run, None, {"steps": 210})).close()
     assert contents(outside) == before
 
 
 @pytest.mark.parametrize("depth", ["checkpoints", "plugins", "plugins/profile"])
-def test_links_anywhere_below_are_refused_before_anything_is_removed(run: Path, depth: str) -> None:
+def test_nested_links_are_rejected_before_anything_is_removed(run: Path, depth: str) -> None:
     outside = run.parent / "outside"
     outside.mkdir()
     for precious in ("manifest.json", "thesis.tmp", "policies.npz"):
         (outside / precious).write_text("precious")
     link = run / depth
-    if depth == "checkpoints":  # in it, under a name that a checkpoint has, and another
+    if depth == "checkpoints":  # one link with a checkpoint's name, and one with another name
         (link / "000000009999-000000000001").symlink_to(outside)
         link = link / "any"
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(outside)
     before = contents(outside)
-    with pytest.raises(RunError, match="is a link: link the whole run directory instead"):
+    with pytest.raises(RunError, match="is a symbolic link: link the whole run directory instead"):
         Trainer(open_run(run, None, {"steps": 210})).close()
     assert contents(outside) == before
 
 
-def test_copies_that_share_their_files_are_continued_apart(run: Path) -> None:
-    """`cp -al`, which makes hard links: both went on in the same event file, table and lock."""
+def test_hard_linked_copies_are_resumed_independently(run: Path) -> None:
+    """`cp -al` creates hard links; both runs must not share an event file, table or lock."""
     shared = run.parent / "shared"
     shutil.copytree(run, shared, copy_function=os.link)
     before = contents(run)
@@ -312,8 +310,8 @@ def test_copies_that_share_their_files_are_continued_apart(run: Path) -> None:
     assert digests(run) == digests(shared)
 
 
-def test_a_run_whose_path_has_odd_characters_is_continued(finished: Path, tmp_path: Path) -> None:
-    """TensorFlow expands brackets, stars and question marks in a path that it reads."""
+def test_a_run_path_may_contain_special_characters(finished: Path, tmp_path: Path) -> None:
+    """TensorFlow expands brackets, asterisks and question marks in paths that it reads."""
     odd = tmp_path / "runs [1] *? 'a' \"b\"\n\N{HOT BEVERAGE}" / ("x" * 250)
     shutil.copytree(finished, odd)
     trainer = train_in(odd, steps=260)
@@ -321,8 +319,8 @@ def test_a_run_whose_path_has_odd_characters_is_continued(finished: Path, tmp_pa
     assert load_policy(odd).steps == 150
 
 
-def test_an_event_record_of_any_length_is_not_believed(run: Path) -> None:
-    """For 2 ** 40 bytes TensorFlow's reader asks for the memory, and ends the process."""
+def test_the_length_of_an_event_record_is_not_trusted(run: Path) -> None:
+    """TensorFlow's reader would allocate 2 ** 40 bytes and crash the process."""
     times = seconds_at_evaluations(run)
     (events,) = run.glob("events.out.tfevents.*")
     length = struct.pack("<Q", 2**40)
@@ -340,12 +338,12 @@ def test_a_closed_trainer_neither_trains_nor_writes(run: Path) -> None:
         pass
     before = contents(run)
     for call in (trainer.train, trainer.checkpoint):
-        with pytest.raises(RunError, match=r"this trainer of .* is closed: make another one"):
+        with pytest.raises(RunError, match=r"the trainer of .* is closed: create a new one"):
             call()
     assert contents(run) == before
 
 
-def test_a_run_directory_that_is_itself_a_link_is_continued(run: Path) -> None:
+def test_a_run_directory_may_be_a_link(run: Path) -> None:
     link = run.parent / "link"
     link.symlink_to(run)
     assert train_in(link, steps=260).steps == 260
@@ -354,8 +352,8 @@ def test_a_run_directory_that_is_itself_a_link_is_continued(run: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["pipe", "link", "file"])
-def test_tensorflow_reads_no_file_that_the_manifest_does_not_name(run: Path, what: str) -> None:
-    """The index of a checkpoint says in which files variables are: these are opened by name."""
+def test_tensorflow_reads_only_files_listed_in_the_manifest(run: Path, what: str) -> None:
+    """TensorFlow opens a checkpoint's files by the names in its index."""
     (data,) = run.glob("checkpoints/*/networks.data*")
     other = data.with_name("networks.data-00001-of-00002")
     if what == "pipe":
@@ -364,17 +362,17 @@ def test_tensorflow_reads_no_file_that_the_manifest_does_not_name(run: Path, wha
         other.symlink_to(data)
     else:
         other.write_bytes(b"")
-    refused(run, "is no part of the checkpoint")
+    refused(run, "is not part of the checkpoint")
     other.unlink()
 
     def unlisted(document: Document) -> None:
         del document["parts"][data.relative_to(run).as_posix()]
 
     edit_sealed(manifest_of(run), unlisted)
-    refused(run, "no checkpoint is intact")
+    refused(run, "has no intact checkpoint")
 
 
-def test_settings_that_are_nested_deeply_are_refused(run: Path) -> None:
+def test_deeply_nested_settings_are_rejected(run: Path) -> None:
     deep: Any = 1
     for _ in range(900):
         deep = {"a": deep}
@@ -383,7 +381,7 @@ def test_settings_that_are_nested_deeply_are_refused(run: Path) -> None:
     refused(run, "it is nested too deeply")
 
 
-def test_folders_without_end_are_looked_at_so_far_and_no_further(run: Path) -> None:
+def test_deeply_nested_folders_are_searched_up_to_a_limit(run: Path) -> None:
     for start in (run.parent, run / "checkpoints" / "000000000001-000000000001"):
         start.mkdir(exist_ok=True)
         at_ = os.open(start, os.O_RDONLY)
@@ -395,17 +393,17 @@ def test_folders_without_end_are_looked_at_so_far_and_no_further(run: Path) -> N
         os.close(at_)
     (run.parent / "root").symlink_to("/")
     assert [found.path for found in runs_below(run.parent)] == [run]
-    with pytest.raises(RunError, match="folders are nested too deeply"):
+    with pytest.raises(RunError, match="directories are nested too deeply"):
         Trainer(open_run(run, None, {"steps": 210})).close()
     for start in (run.parent / "a", run / "checkpoints" / "000000000001-000000000001"):
-        subprocess.run(["rm", "-rf", start], check=True)  # pytest could not
+        subprocess.run(["rm", "-rf", start], check=True)  # too deep for pytest's cleanup
 
 
-def test_tables_and_documents_have_a_largest_size(
+def test_tables_and_documents_have_a_maximum_size(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.truncate(run / "evaluations.csv", 2**36)  # a hole, which takes no space
-    with pytest.raises(RunError, match="it has 68719476736 bytes"):
+    os.truncate(run / "evaluations.csv", 2**36)  # sparse: needs no disk space
+    with pytest.raises(RunError, match="got 68719476736"):
         read_results(run / "evaluations.csv")
     os.truncate(run / "evaluations.csv", 0)
     monkeypatch.setattr(documents, "_LARGEST_DOCUMENT", 100)
@@ -421,13 +419,13 @@ def test_tables_and_documents_have_a_largest_size(
         lambda document: next(iter(document["growing"].values())).update(bytes=-1),
     ],
 )
-def test_a_manifest_that_lacks_or_bends_something_is_damaged(run: Path, change: Any) -> None:
+def test_an_incomplete_or_invalid_manifest_counts_as_damaged(run: Path, change: Any) -> None:
     edit_sealed(manifest_of(run), change)
     assert [found.state for found in runs_below(run)] == ["damaged"]
-    refused(run, "no checkpoint is intact")
+    refused(run, "has no intact checkpoint")
 
 
-def test_a_newer_manifest_is_one_line_of_the_list_too(run: Path) -> None:
+def test_a_manifest_of_a_newer_version_is_listed_as_damaged(run: Path) -> None:
     edit_sealed(manifest_of(run), at("format")(99))
     assert [found.state for found in runs_below(run)] == ["damaged"]
-    refused(run, "newer eagerly .*: upgrade")
+    refused(run, "newer version of eagerly .*: upgrade")

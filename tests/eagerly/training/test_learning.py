@@ -1,4 +1,4 @@
-"""It learns: problems whose best policy is known, and one that a constant policy cannot solve."""
+"""Learning: problems with a known best policy, and one that no constant policy can solve."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def trained(path: Path, **settings: Any) -> Trainer:
     return trainer
 
 
-def test_a_bandit_finds_its_arm(tmp_path: Path) -> None:
-    # Its values are those of one step, so that half as many updates are enough, made faster.
+def test_a_bandit_is_solved(tmp_path: Path) -> None:
+    # Episodes have one step: half as many updates suffice, with larger learning rates.
     quick = {"actor_learning_rate": 3e-3, "critic_learning_rate": 5e-3, "replay_ratio": 0.5}
     trainer = trained(tmp_path, env="Bandit-v0", steps=1500, mode="graph", **quick)
     observations = np.linspace(-1, 1, 9, dtype=np.float32)[:, np.newaxis]
@@ -40,7 +40,7 @@ def test_a_bandit_finds_its_arm(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_regulator_finds_the_gain_of_the_riccati_equation(tmp_path: Path) -> None:
+def test_the_regulator_policy_matches_the_riccati_gain(tmp_path: Path) -> None:
     discount = 0.9
     trainer = trained(tmp_path, env="Regulator-v0", steps=6000, discount=discount)
     # V(x) = -p x² with p = 1 + g p - (g p b)² / (r + g p b²) for x' = x + b u, cost x² + r u².
@@ -64,5 +64,5 @@ def test_pendulum_swings_up(tmp_path: Path) -> None:
         evaluate_every_steps=1000,
         batch_size=256,
     )
-    # No constant torque comes above -900; a solved pendulum is at -150.
+    # No constant torque exceeds -900; a solved pendulum reaches -150.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -300

@@ -1,4 +1,4 @@
-"""Runs with models of somebody else's: loaded, refused where not given."""
+"""Runs with custom models: loading, and errors for missing or incompatible factories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
-    again = "the Python factory tests.agents.test_own_models:late_actor: give it again"
+    again = "the Python factory tests.agents.test_own_models:late_actor: pass it again"
     with pytest.raises(RunError, match=again):
         load_policy(tmp_path / "run", "latest")
     with pytest.raises(RunError, match=again):
@@ -32,9 +32,7 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
         train(actor=sequential_actor, steps=300)
 
 
-def test_a_named_factory_is_found_by_whoever_loads_the_policy(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_a_factory_given_by_name_is_imported_on_load(train: TrainRun, tmp_path: Path) -> None:
     named = {"actor": NAMED + "sequential_actor", "critic": NAMED + "functional_critic"}
     trainer = train(**named, normalize_observations=True, **BRIEF)
     policy = load_policy(tmp_path / "run", "latest")
@@ -51,26 +49,24 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
         ("ddpg", {"critic": functional_critic}, {"action_layer": 1}),
     ],
 )
-def test_a_setting_of_networks_that_are_not_there_is_refused(
+def test_settings_of_replaced_networks_are_rejected(
     tmp_path: Path, agent: str, settings: dict, idle: dict
 ) -> None:
     with pytest.raises(
-        RunError, match=f"{next(iter(idle))} has an effect only for networks that are not your own"
+        RunError, match=f"{next(iter(idle))} has an effect only for built-in networks"
     ):
         open_run(tmp_path / "run", agent, settings | idle | {"env": "Pendulum-v1"})
 
 
-def test_a_setting_of_the_networks_that_are_left_is_taken(tmp_path: Path) -> None:
+def test_settings_of_the_remaining_networks_are_accepted(tmp_path: Path) -> None:
     settings = {"env": "Pendulum-v1", "actor": late_actor, "activation": "tanh"}
     run = open_run(tmp_path / "run", "td3", settings)
-    assert run.agent_config.activation == "tanh"  # of the critics
+    assert run.agent_config.activation == "tanh"  # used by the critics
 
 
-def test_a_model_that_does_not_fit_ends_before_anything_is_written(
+def test_an_incompatible_model_is_rejected_before_anything_is_written(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        RunError, match=r"the actor .* cannot be called with float32 of observation"
-    ):
-        train(models=sharing, agent="ddpg")  # which is for observations of 4 numbers
+    with pytest.raises(RunError, match=r"the actor .* cannot be called with float32 observation"):
+        train(models=sharing, agent="ddpg")  # built for observations with 4 values
     assert not (tmp_path / "run").exists()

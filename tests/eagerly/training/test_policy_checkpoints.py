@@ -1,4 +1,4 @@
-"""Which policy is kept, and when updates are made."""
+"""Policy checkpoints: which policy is kept, and when updates are made."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def checkpoints_of(agent: Any = None, **settings: Any) -> PolicyCheckpoints:
 
 
 def rollout(ended: Sequence[tuple[int, int, float]], steps: int, count: int) -> Rollout:
-    """A round in which episodes end: step, environment and return of each.
+    """Creates a round with finished episodes: the step, environment and return of each.
 
-    Nothing else of it matters here.
+    Its other fields are placeholders.
     """
     empty, terminated = np.zeros((steps, count, 1), np.float32), np.zeros((steps, count), bool)
     episodes = []
@@ -40,11 +40,11 @@ def rollout(ended: Sequence[tuple[int, int, float]], steps: int, count: int) -> 
 
 
 class Play:
-    """Plays episodes for policy checkpoints; calls are counted and not made.
+    """Plays episodes for policy checkpoints; calls are counted but not made.
 
     Args:
-        checkpoints: Their warm-up ends now, and all environments begin an episode.
-        environments: How many there are.
+        checkpoints: The checkpoints. Their warm-up ends now, and all episodes start.
+        environments: Number of environments.
     """
 
     def __init__(self, checkpoints: PolicyCheckpoints, environments: int = 1) -> None:
@@ -52,7 +52,7 @@ class Play:
         self.steps([(0, each, 1e9) for each in range(environments)], 1, 0)
 
     def steps(self, ended: Sequence[tuple[int, int, float]], steps: int, owing: int) -> int:
-        """Collects a round; returns how many updates it was followed by."""
+        """Collects a round; returns the number of updates that follow it."""
         self.checkpoints.record_rollout(rollout(ended, steps, self.count), owing)
         before = self.agent.updates
         while self.checkpoints.is_call_due:
@@ -61,14 +61,14 @@ class Play:
         return int(self.agent.updates - before)
 
     def __call__(self, total: float, *, steps: int = 10, environment: int = 0) -> tuple[Any, ...]:
-        """Ends an episode after so many steps; returns policies kept, the best one, updates."""
+        """Ends an episode after `steps` steps; returns kept policies, best return and updates."""
         made = self.steps([(0, environment, total)], 1, steps)
         return self.checkpoints.kept, self.checkpoints.best, made
 
 
-def test_a_policy_is_kept_if_it_is_no_worse_and_trained_either_way() -> None:
+def test_a_policy_is_kept_if_it_is_no_worse_and_trained_in_any_case() -> None:
     play = Play(checkpoints_of())
-    assert play(-30.0) == (0, None, 10)  # the untrained policy is not judged
+    assert play(-30.0) == (0, None, 10)  # the untrained policy is not assessed
     assert play(-50.0) == (1, -50.0, 10)
     assert play(-40.0) == (2, -40.0, 10)
     assert play(-41.0) == (2, -40.0, 10)
@@ -77,7 +77,7 @@ def test_a_policy_is_kept_if_it_is_no_worse_and_trained_either_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["td3", "ddpg", "td7"])
-def test_the_policy_that_is_kept_is_the_one_that_collected(name: str) -> None:
+def test_the_kept_policy_is_the_one_that_collected(name: str) -> None:
     agent = small_agent(name, normalize_observations=True)
     checkpoints = checkpoints_of(agent)
     play, observation = Play(checkpoints), np.ones((1, agent.observations.size), np.float32)
@@ -94,7 +94,7 @@ def test_the_policy_that_is_kept_is_the_one_that_collected(name: str) -> None:
         np.testing.assert_array_equal(checkpoints.policy(observation), expected)
 
 
-def test_the_untrained_policy_may_be_judged_too_and_does_not_count_as_learned() -> None:
+def test_the_untrained_policy_can_be_assessed_but_does_not_count_as_trained() -> None:
     play = Play(checkpoints_of(checkpoint_untrained=True))
     policies = BestPolicyTracker(play.agent, play.checkpoints)
     assert play(-30.0) == (1, -30.0, 10)
@@ -105,7 +105,7 @@ def test_the_untrained_policy_may_be_judged_too_and_does_not_count_as_learned() 
     assert policies.updates == 30
 
 
-def test_the_policy_of_another_run_is_judged_before_the_first_update() -> None:
+def test_the_policy_of_another_run_is_assessed_before_the_first_update() -> None:
     checkpoints = checkpoints_of()
     policies = BestPolicyTracker(checkpoints._agent, checkpoints)
     policies.begin_with_given()
@@ -115,14 +115,14 @@ def test_the_policy_of_another_run_is_judged_before_the_first_update() -> None:
     assert policies.updates == 0
 
 
-def test_later_a_policy_is_judged_by_more_episodes_and_the_best_return_rescaled_once() -> None:
+def test_later_policies_need_more_episodes_and_the_best_return_is_rescaled_once() -> None:
     settings = {
         "checkpoint_episodes": 3, "checkpoint_episodes_after": 20, "checkpoint_reset": 0.5
     }  # fmt: skip
     play = Play(checkpoints_of(**settings))
     assert play(0.0) == (0, None, 10)
     assert play(100.0) == (1, 100.0, 10)
-    assert play(120.0) == (2, 120.0, 10)  # after 20 updates still by one episode, and as it is
+    assert play(120.0) == (2, 120.0, 10)  # after 20 updates: still one episode, not yet rescaled
     assert play(61.0) == (2, 60.0, 0)
     other = Play(checkpoints_of(**settings))
     other.checkpoints.restore(play.checkpoints.state())
@@ -136,7 +136,7 @@ def test_later_a_policy_is_judged_by_more_episodes_and_the_best_return_rescaled_
 @pytest.mark.parametrize(
     ("returns", "kept", "best"), [((9.0, 8.0, 7.0, 6.0), 2, 6.0), ((9.0, 8.0, 4.0, 9.0), 1, 5.0)]
 )
-def test_while_no_whole_call_is_owed_the_same_policy_continues_to_be_judged(
+def test_a_policy_is_assessed_further_until_a_whole_call_is_owed(
     returns: tuple[float, ...], kept: int, best: float
 ) -> None:
     play = Play(checkpoints_of())
@@ -144,46 +144,45 @@ def test_while_no_whole_call_is_owed_the_same_policy_continues_to_be_judged(
     assert play(5.0) == (1, 5.0, 10)
     for total in returns[:3]:
         assert play(total, steps=3) == (1, 5.0, 0)
-    assert play(returns[3], steps=3) == (kept, best, 10)  # the worst counts, not the luckiest
+    # The worst episode counts, not the luckiest.
+    assert play(returns[3], steps=3) == (kept, best, 10)
 
 
-def test_what_is_left_of_a_call_is_carried_over() -> None:
+def test_remaining_updates_are_carried_over() -> None:
     play = Play(checkpoints_of())
     assert play(0.0, steps=25)[2] == 20
     assert play(0.0, steps=4)[2] == 0
     assert play(0.0, steps=1)[2] == 10
 
 
-def test_of_several_environments_only_episodes_of_the_same_policy_are_judged() -> None:
+def test_only_episodes_played_entirely_by_the_current_policy_are_assessed() -> None:
     play = Play(checkpoints_of(), environments=3)
     assert play(0.0, environment=0) == (0, None, 10)
-    assert play(7.0, environment=1) == (0, None, 0)  # began before those updates
+    assert play(7.0, environment=1) == (0, None, 0)  # started before those updates
     assert play(3.0, environment=0) == (1, 3.0, 20)
     assert play(-9.0, environment=2) == (1, 3.0, 0)  # so did this one
     assert play(4.0, environment=2) == (2, 4.0, 20)
     assert play(-9.0, environment=1) == (2, 4.0, 0)
 
 
-def test_random_episodes_judge_nobody_nor_does_one_that_began_among_them() -> None:
+def test_episodes_that_started_in_the_warm_up_are_not_assessed() -> None:
     checkpoints = checkpoints_of(checkpoint_untrained=True)
     play = Play(checkpoints, environments=2)
-    assert play.steps([(0, 1, -9.0)], 1, 0) == 0  # environment 0 is within a random episode
+    assert play.steps([(0, 1, -9.0)], 1, 0) == 0  # environment 0 is still in a random episode
     assert play.steps([(0, 0, 1.0), (0, 1, 2.0)], 1, 20) == 20
     assert (checkpoints.kept, checkpoints.best) == (1, 2.0)
 
 
-def test_in_a_round_of_several_steps_only_what_ends_with_it_begins_anew_with_the_next_policy() -> (
-    None
-):
+def test_episodes_in_progress_at_the_end_of_a_round_are_not_assessed() -> None:
     play = Play(checkpoints_of(checkpoint_untrained=True), environments=2)
     assert play.steps([(0, 0, 1.0), (3, 1, 1.0)], 4, 10) == 10
     assert play.checkpoints.best == 1.0
-    # The first of environment 0 began before the round's end, its second one after it.
+    # Environment 0's first episode started before the end of the last round, its second after.
     assert play.steps([(0, 0, -9.0), (1, 1, 5.0), (2, 0, 4.0)], 4, 10) == 10
     assert play.checkpoints.best == 4.0
 
 
-def test_judging_continues_where_it_was_saved() -> None:
+def test_the_assessment_resumes_exactly() -> None:
     play = Play(checkpoints_of(), environments=2)
     play(0.0)
     for variable in play.agent.acting.trainable_variables:
@@ -197,7 +196,7 @@ def test_judging_continues_where_it_was_saved() -> None:
     observation = np.ones((1, play.agent.observations.size), np.float32)
     np.testing.assert_array_equal(*(p.checkpoints.policy(observation) for p in (play, other)))
     for each in (play, other):
-        assert each(2.0, steps=7, environment=1) == (2, 9.0, 10)  # began before the updates
+        assert each(2.0, steps=7, environment=1) == (2, 9.0, 10)  # started before the updates
         assert each(5.0, environment=1) == (2, 9.0, 10)
 
 
@@ -212,7 +211,7 @@ def test_judging_continues_where_it_was_saved() -> None:
         ("waiting", 1.5),
     ],
 )
-def test_a_state_that_no_run_leaves_is_refused(name: str, value: Any) -> None:
+def test_an_impossible_state_is_rejected(name: str, value: Any) -> None:
     play = Play(checkpoints_of())
     play(1.0)
     state: Mapping[str, Any] = play.checkpoints.state()
@@ -220,11 +219,11 @@ def test_a_state_that_no_run_leaves_is_refused(name: str, value: Any) -> None:
         checkpoints_of().restore({**state, name: value})
 
 
-def test_an_episode_without_an_end_ends_the_run_with_the_switch_in_the_message() -> None:
+def test_an_endless_episode_stops_the_run_and_names_the_option() -> None:
     play, half = Play(checkpoints_of()), LONGEST_EPISODE // 2
     play.steps([], half, 0)
     play.steps([(0, 0, 1.0)], 1, 0)
     play.steps([], half, 0)
     play.steps([], half, 0)
-    with pytest.raises(RunStoppedError, match=r"of each environment.* another run with --no-pol"):
+    with pytest.raises(RunStoppedError, match=r"per environment.* a new run with --no-pol"):
         play.steps([], 1, 0)

@@ -1,4 +1,4 @@
-"""Runs with n-step returns, prioritised and hindsight replay, with everything else beside them."""
+"""Runs with n-step returns, prioritized and hindsight replay, combined with other options."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ REPLAY: dict[str, Any] = {
 }
 
 
-def test_updates_per_call_are_part_of_prioritised_replay(tmp_path: Path) -> None:
+def test_prioritized_replay_fixes_updates_per_call(tmp_path: Path) -> None:
     settings = {"sampling": "prioritized", "steps": 120}
     train_in(tmp_path / "run", **settings)
-    with pytest.raises(RunError, match=r"--updates-per-call of .* stays 1, also with --override"):
+    with pytest.raises(RunError, match=r"--updates-per-call of .* must stay 1, even with"):
         train_in(tmp_path / "run", steps=140, updates_per_call=2, override=True)
-    with pytest.raises(RunError, match=r"--replay-capacity of .* stays 1000000, also with"):
+    with pytest.raises(RunError, match=r"--replay-capacity of .* must stay 1000000, even with"):
         train_in(tmp_path / "run", steps=140, replay_capacity=2, override=True)
     train_in(tmp_path / "uniform", steps=120)
     train_in(tmp_path / "uniform", steps=140, updates_per_call=2, override=True)
 
 
-def test_the_sampler_of_the_page_continues_bit_for_bit(
+def test_the_documented_sampler_resumes_bit_for_bit(
     train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs" / "replay.md").read_text()
@@ -49,14 +49,14 @@ def test_the_sampler_of_the_page_continues_bit_for_bit(
     _same(train("parts", steps=150), straight)
 
 
-def test_success_is_in_the_table_and_in_the_curves(train: TrainRun) -> None:
+def test_the_success_rate_is_in_the_table(train: TrainRun) -> None:
     trainer = train(**REPLAY, evaluation_episodes=4, steps=150)
     with trainer.run.evaluations_path.open() as file:
         rates = [float(row["success_rate"]) for row in csv.DictReader(file)]
     assert set(rates) <= {0, 0.25, 0.5, 0.75, 1}
 
 
-def test_an_environment_without_what_hindsight_needs_is_refused(train: TrainRun) -> None:
+def test_environments_that_do_not_support_hindsight_are_rejected(train: TrainRun) -> None:
     with pytest.raises(
         RunError, match="hindsight has an effect only for observations with the entries"
     ):

@@ -1,4 +1,4 @@
-"""Groups of environments, and rounds of several steps with one version of the policy."""
+"""Environment groups, and rounds of several steps with one version of the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.small_runs import TrainRun
 
 
 def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **settings: Any) -> Any:
-    """Four environments whose random phase ends after 10 steps, within a step of all of them."""
+    """Creates a collector of four environments, with 10 warm-up steps: not a multiple of four."""
     env = settings.pop("env", "Long-v0")
     made = gymnasium.make(env)
     config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
@@ -33,7 +33,7 @@ def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **setting
 
 @pytest.mark.parametrize("noise", ["gaussian", "ornstein_uhlenbeck"])
 @pytest.mark.parametrize(("groups", "steps"), [(0, 3), (1, 1), (3, 2), (2, 6)])
-def test_groups_and_rounds_collect_what_single_steps_of_all_do(
+def test_groups_and_rounds_collect_the_same_rows_as_joint_single_steps(
     noise: str, groups: int, steps: int
 ) -> None:
     _, one, alone = collector_of(exploration=noise)
@@ -48,14 +48,14 @@ def test_groups_and_rounds_collect_what_single_steps_of_all_do(
         found.append(collector.steps_owing_updates)
     assert owing == [0, 0, 2, *[4] * 9]
     assert found == [sum(owing[first : first + steps]) for first in range(0, 12, steps)]
-    # Rows of a matrix product may differ in their last bits where others are computed with them.
+    # The last bits of a row can depend on the number of rows in the matrix product.
     rows = one.rows(0, one.added)
     np.testing.assert_allclose(other.rows(0, other.added), rows, rtol=1e-5, atol=1e-6)
     random = np.abs(rows - other.rows(0, other.added))[: 4 * 3].max()
     assert random == 0
 
 
-def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
+def test_the_policy_is_called_per_group_and_fixed_within_a_round() -> None:
     agent, buffer, collector = collector_of(3, 5)
     collector.collect()
     asked = []
@@ -63,12 +63,12 @@ def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
 
     def policy(observations: np.ndarray) -> np.ndarray:
         asked.append(len(observations))
-        agent.train(buffer, 1)  # as in a thread: groups go on with what they began with
+        agent.train(buffer, 1)  # as in a thread: groups keep the policy that they started with
         found: np.ndarray = given(observations)
         return found
 
     agent.rollout_policy = lambda: policy
-    agent.policy.refresh()  # so that the collector asks for it
+    agent.policy.refresh()  # makes the collector request it
     collector.collect()
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
@@ -76,7 +76,7 @@ def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_a_round_is_collected_with_the_policy_before_or_after_the_updates_between(lag: int) -> None:
+def test_policy_lag_selects_the_policy_before_or_after_the_updates(lag: int) -> None:
     agent, buffer, collector = collector_of(
         2, 5, policy_lag=lag, exploration_noise=0.0, actor_learning_rate=0.1, env="Pendulum-v1"
     )
@@ -95,7 +95,7 @@ def test_a_round_is_collected_with_the_policy_before_or_after_the_updates_betwee
     collector.close()
 
 
-def test_a_policy_with_a_memory_acts_for_all_groups_together() -> None:
+def test_a_recurrent_policy_acts_for_all_groups_together() -> None:
     settings = {"memory": "gru", "memory_units": 8, "exploration_noise": 0.01}
     buffers = []
     for groups, steps in ((0, 1), (1, 4)):
@@ -108,7 +108,7 @@ def test_a_policy_with_a_memory_acts_for_all_groups_together() -> None:
 
 
 class Rounds(Callback):
-    """Writes down after which step there were how many updates, and which rounds were told."""
+    """Records the steps and updates at each update, and the steps at each rollout."""
 
     def __init__(self) -> None:
         self.made: list[tuple[int, int]] = []
@@ -130,7 +130,7 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
     train(**ROUNDS, warmup_steps=20, steps=20, replay_ratio=0.25, evaluate_every_steps=12)
     heard = Rounds()
     with_diary(tmp_path / "run", heard, steps=60)
-    # Of the second round 4 steps owe an update, which was made; then 12 steps owe 3.
+    # 4 steps of the second round owe one update, already made; then 12 steps owe 3 each round.
     assert heard.made == [
         (24 + 12 * n, 1 + 3 * (n - 1) + k) for n in (1, 2, 3) for k in range(1, 4)
     ]
@@ -138,7 +138,7 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
 
 
 class StopAt(Callback):
-    """Stops after so many updates."""
+    """Stops after a number of updates."""
 
     def __init__(self, updates: int) -> None:
         self._updates = updates
@@ -148,7 +148,7 @@ class StopAt(Callback):
             trainer.stop("enough")
 
 
-def test_a_round_in_flight_is_collected_again_where_updates_were_owed(
+def test_a_round_in_flight_is_collected_again_after_a_stop_with_owed_updates(
     train: TrainRun, tmp_path: Any
 ) -> None:
     settings = {**ROUNDS, "policy_lag": 1, "warmup_steps": 20, "replay_ratio": 0.25}
@@ -160,7 +160,7 @@ def test_a_round_in_flight_is_collected_again_where_updates_were_owed(
     _same(train("parts"), straight)
 
 
-def test_an_environment_that_fails_in_the_thread_is_told(train: TrainRun) -> None:
+def test_an_environment_failure_in_the_background_thread_is_reported(train: TrainRun) -> None:
     settings = faulty("raises", policy_lag=1, rollout_steps=7)
     with pytest.raises(
         RunError,
@@ -169,31 +169,33 @@ def test_an_environment_that_fails_in_the_thread_is_told(train: TrainRun) -> Non
         train(**settings)
 
 
-def test_whoever_closes_waits_for_a_step_and_not_for_a_round() -> None:
+def test_close_waits_for_a_step_but_not_for_a_round() -> None:
     agent, _, collector = collector_of(2, 10**8, policy_lag=1)
     collector.begin()
     collector._begin_round(agent.rollout_policy())
     collector.close()
-    with pytest.raises(RunError, match="a rollout was broken off"):
+    with pytest.raises(RunError, match="rollout aborted"):
         collector.environments._begun.result()
 
 
-def test_a_lag_needs_a_policy_that_a_checkpoint_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_lag_requires_a_policy_that_checkpoints_can_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(TD3, "rollout_policy", lambda agent: lambda rows: rows)
     with pytest.raises(ValueError, match="--policy-lag must be 0 for this TD3"):
         collector_of(2, 4, policy_lag=1)
 
 
-def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_a_round(
+def test_td7_assesses_episodes_started_by_a_policy_and_trains_at_the_end_of_a_round(
     train: TrainRun, tmp_path: Any
 ) -> None:
     settings = TD7 | {"rollout_steps": 4, "steps": 16}
     train(**settings)
     heard = Rounds()
     trainer = with_diary(tmp_path / "run", heard, steps=80)
-    # Episodes have 10 steps, rounds 4. The warm-up of 15 steps ends with the round in which an
-    # episode ended, at 20. That of steps 21 to 30 is the policy's, and judged at 32; the one that
-    # is going on then began under the same policy, and the first that did not ends at 50.
+    # Episodes have 10 steps, rounds 4. The warm-up of 15 steps ends at 20, with the round in which
+    # an episode ends. The episode of steps 21 to 30 is assessed at 32. The one in progress then was
+    # started by the same policy; the first one started by the next policy ends at 50.
     assert sorted({steps for steps, _ in heard.made}) == [32, 52, 72]
     assert trainer.budget.kept > 0
 
@@ -203,11 +205,11 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
     [
         (
             {"num_envs": 4, "rollout_steps": 50, "evaluate_every_steps": 150},
-            r"rounds of 200 steps, which cannot be evaluated every 150: give fewer, or",
+            r"rounds of 200 steps, but evaluate_every_steps is 150: reduce rollout_steps, or",
         ),
         (
             {"policy_lag": 1, "memory": "gru"},
-            "--policy-lag must be 0 for this TD3: its policy does not act in NumPy without a mem",
+            "--policy-lag must be 0 for this TD3: its policy is recurrent or does not act in NumPy",
         ),
         (
             {"policy_lag": 1, "agent": "td7"},
@@ -216,7 +218,7 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
         ({"group_size": 2}, r"group_size must be at most num_envs \(1\); got 2"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(
+def test_incompatible_settings_are_rejected(
     train: TrainRun, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RunError, match=message):

@@ -1,4 +1,4 @@
-"""Runs with observations and actions that are no flat boxes."""
+"""Runs with observations or actions that are not flat boxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.small_runs import TrainRun
 GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 160, "warmup_steps": 60}
 
 
-def test_a_policy_that_reads_images_is_loaded(train: TrainRun, tmp_path: Path) -> None:
+def test_an_image_policy_is_loaded(train: TrainRun, tmp_path: Path) -> None:
     settings = {"env": "Camera-v0", "steps": 60, "warmup_steps": 40, "replay_ratio": 0.1}
     trainer = train(**settings, random_shift=1, batch_size=4)
     env = gymnasium.make("Camera-v0")
@@ -30,7 +30,7 @@ def test_a_policy_that_reads_images_is_loaded(train: TrainRun, tmp_path: Path) -
     np.testing.assert_array_equal(action, trainer.agent.act(rows)[0])
 
 
-def test_the_policy_takes_and_gives_what_the_environment_does(
+def test_the_policy_uses_the_environments_observations_and_actions(
     train: TrainRun, tmp_path: Path
 ) -> None:
     trainer = train(**GEARS, evaluation_episodes=3)
@@ -42,7 +42,7 @@ def test_the_policy_takes_and_gives_what_the_environment_does(
     action = policy(observation, info["action_mask"])
     assert env.action_space.contains(action)
     assert info["action_mask"][0][action[0] - 1]
-    for index, gear in enumerate(info["action_mask"][0]):  # each of them can be the only one
+    for index, gear in enumerate(info["action_mask"][0]):  # each can be the only valid one
         if gear:
             alone = (np.arange(4) == index).astype(np.int8), None
             assert policy(observation, alone)[0] == index + 1
@@ -57,7 +57,7 @@ def test_the_policy_takes_and_gives_what_the_environment_does(
 
 
 class Told(gymnasium.Wrapper):
-    """A pendulum that says, beside what is seen of it, what is to be done, and measures nothing."""
+    """A pendulum that also observes a text instruction and a sensor that returns NaN."""
 
     observation_space = gymnasium.spaces.Dict(
         {
@@ -87,7 +87,7 @@ class Told(gymnasium.Wrapper):
     "settings",
     [{}, pytest.param({"num_envs": 2, "collectors": "processes"}, marks=pytest.mark.long)],
 )
-def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
+def test_ignoring_entries_equals_an_environment_without_them(
     train: TrainRun, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     settings = settings | {"warmup_steps": 40, "replay_ratio": 0.04, "evaluate_every_steps": 60}
@@ -106,17 +106,17 @@ def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
         np.testing.assert_array_equal(policy(given), expected)
     assert np.isfinite(run_episodes(policy, env, seeds=[0]).returns).all()
     with pytest.raises(
-        RunError, match=r"ignore_entries has an effect only for entries of a Dict|no entries"
+        RunError, match=r"ignore_entries has an effect only for Dict or Tuple obs|no entries"
     ):
         train("other", ignore_entries="mission")
 
 
-def test_an_entry_that_no_network_reads_names_the_flag(train: TrainRun) -> None:
-    with pytest.raises(RunError, match=r"'mission' is Text.*leave it out with --ignore-entries mi"):
+def test_an_unsupported_entry_is_reported_with_the_flag_that_ignores_it(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"'mission' is Text.*ignore it with --ignore-entries mi"):
         train(env=Told)
 
 
-def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:
+def test_a_mask_without_valid_actions_is_reported_with_the_step(train: TrainRun) -> None:
     with pytest.raises(
         RunError, match=r"environment 0, step 7 .*action_mask\[0\] leaves no valid action"
     ):
@@ -124,7 +124,7 @@ def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:
 
 
 class Forgetful(toys.Gears):
-    """It says no mask in its third observation."""
+    """Omits the mask after step 3."""
 
     def _shown(self) -> Any:
         observation, info = super()._shown()
@@ -132,7 +132,7 @@ class Forgetful(toys.Gears):
 
 
 class Misspelt(toys.Gears):
-    """Every gear works, and what would be its masks has another name."""
+    """Accepts every gear, and reports its masks under a misspelled key."""
 
     def __init__(self) -> None:
         super().__init__("nothing")
@@ -141,15 +141,15 @@ class Misspelt(toys.Gears):
         return super()._shown()[0], {"action_masks": (np.ones(4), None)}
 
 
-def test_a_mask_that_is_not_there_is_missed(train: TrainRun) -> None:
-    with pytest.raises(RunError, match=r"step 3 .*info holds no action_mask, but that of reset on"):
+def test_a_missing_mask_is_reported(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"step 3 .*no action_mask, but .* reset contained one"):
         train(**GEARS | {"env": Forgetful}, check_env=False)
     lines = train("other", **GEARS | {"env": Misspelt}).lines
-    assert any("info holds 'action_masks', but no 'action_mask'" in line for line in lines)
+    assert any("info contains 'action_masks' but no 'action_mask'" in line for line in lines)
 
 
 class Jammed(toys.Gears):
-    """After two steps nothing is valid, where it is asked to."""
+    """Allows no action after the first step while `jams` is true."""
 
     jams = False
 
@@ -160,7 +160,7 @@ class Jammed(toys.Gears):
         return observation, info
 
 
-def test_a_mask_that_allows_nothing_is_named_in_the_check_and_in_evaluations_too(
+def test_a_mask_without_valid_actions_is_reported_by_the_check_and_by_evaluations(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = GEARS | {"env": Jammed, "steps": 150, "evaluate_every_steps": 150}
@@ -180,7 +180,7 @@ def test_a_mask_that_allows_nothing_is_named_in_the_check_and_in_evaluations_too
         train(**settings, check_env=False)
 
 
-def test_masks_that_are_not_obeyed_are_not_looked_at(train: TrainRun) -> None:
+def test_disabled_masks_are_not_validated(train: TrainRun) -> None:
     class Odd(toys.Gears):
         def _shown(self) -> Any:
             return super()._shown()[0], {"action_mask": [0, 2]}
@@ -189,18 +189,18 @@ def test_masks_that_are_not_obeyed_are_not_looked_at(train: TrainRun) -> None:
     assert train(**GEARS | settings).steps == 20
 
 
-def test_without_a_mask_everything_is_valid(train: TrainRun) -> None:
+def test_without_a_mask_all_actions_are_valid(train: TrainRun) -> None:
     assert train(**GEARS, env_kwargs={"says": "nothing"}).steps == 160
 
 
-def test_where_masks_are_not_obeyed_the_environment_meets_what_is_not_valid(
+def test_with_disabled_masks_the_environment_receives_invalid_actions(
     train: TrainRun,
 ) -> None:
     with pytest.raises(RunError, match=r"gear \d is not valid"):
         train(**GEARS, action_masks=False, check_env=False)
 
 
-def test_what_an_environment_gives_outside_its_space_is_named(
+def test_an_observation_outside_its_space_is_reported(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = toys.Gears._shown
@@ -233,12 +233,12 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     }
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
         trainer.train()
-    # Eight steps: random actions are at -11 without a wrong gear, the best ones at 0.
+    # Eight steps: random actions return -11 without a wrong gear, the best ones 0.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -1.5
 
 
 class CountedTaxi(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Taxi-v4 that counts its actions, and those among them that its mask forbids."""
+    """Taxi-v4 that counts all actions and those that its mask forbids."""
 
     actions, invalid = 0, 0
 

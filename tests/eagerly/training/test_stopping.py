@@ -1,4 +1,4 @@
-"""Stopping and continuing on request: minutes, fresh episodes, a second Ctrl-C."""
+"""Stopping and resuming on request: timed checkpoints, new episodes, a second Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers import ROOT
 from tests.small_runs import TrainRun
 
 
-def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> None:
+def test_checkpoints_are_also_written_by_the_clock(train: TrainRun, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_every_steps": 10**6, "keep_checkpoints": 1000}
     settings |= {"steps": 6, "warmup_steps": 1, "replay_ratio": 0.2}
     train("never", **settings, checkpoint_every_minutes=0.0)
@@ -31,20 +31,20 @@ def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> N
     assert digests(tmp_path / "often") == digests(tmp_path / "never")
 
 
-def test_episodes_begin_afresh_on_request_with_a_line(train: TrainRun, tmp_path: Path) -> None:
+def test_episodes_start_over_on_request_with_a_warning(train: TrainRun, tmp_path: Path) -> None:
     settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # 45 steps in, 5 into an episode
     for name in ("yes", "no"):
         train(name, **settings)
     assert train("yes", steps=92).lines == []
     trainer = train("no", steps=92, restore_episodes="no")
     (line,) = trainer.lines
-    assert "environments [0, 1] began a fresh episode" in line
+    assert "environments [0, 1] started new episodes" in line
     assert line.endswith("--restore-episodes no")
     assert trainer.collector.environments.observations[:, 1].tolist() == [1.0, 1.0]
     assert trainer.collector.environments.state()["episodes"] == [2, 2]
-    # Nothing was kept that could be repeated, and that is said if it is asked for again.
+    # No actions were stored for a replay; requesting one again logs a warning.
     again = train("no", steps=94, restore_episodes="yes")
-    assert "began a fresh episode" in again.lines[0]
+    assert "started new episodes" in again.lines[0]
 
 
 def started(run: Path, env: str = "Pendulum-v1") -> subprocess.Popen[str]:
@@ -57,7 +57,7 @@ def started(run: Path, env: str = "Pendulum-v1") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # SIGINT is ignored in what a shell runs in the background
+        start_new_session=True,  # a shell's background processes ignore SIGINT
     )
 
 
@@ -91,14 +91,16 @@ gymnasium.register("Stuck-v0", Stuck)
 @pytest.mark.parametrize(
     "second", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
 )
-def test_a_second_signal_stops_at_once_without_harm(tmp_path: Path, second: signal.Signals) -> None:
+def test_a_second_signal_stops_immediately_without_damage(
+    tmp_path: Path, second: signal.Signals
+) -> None:
     run = tmp_path / "run"
     (tmp_path / "stuck.py").write_text(STUCK)
     process = started(run, "stuck:Stuck-v0")
     while not list(run.glob("checkpoints/*400-*/manifest.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    time.sleep(0.5)  # it is in a step that lasts an hour, which the first signal waits for
+    time.sleep(0.5)  # in a step that lasts an hour, which the first signal waits for
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None
@@ -107,12 +109,12 @@ def test_a_second_signal_stops_at_once_without_harm(tmp_path: Path, second: sign
     assert process.returncode == (130 if second == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in output + errors
     if second == signal.SIGINT:
-        assert "stopped at once. It goes on from step 400 with" in errors
+        assert "stopped immediately. Resume from step 400 with" in errors
     assert published(run)[-1].steps == 400
     assert list(run.rglob("*.tmp")) == []
 
 
-def test_an_interruption_of_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_interrupting_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
     process = started(tmp_path / "run")
     time.sleep(1.0)  # TensorFlow is being imported
     os.kill(process.pid, signal.SIGINT)

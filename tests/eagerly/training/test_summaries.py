@@ -18,7 +18,7 @@ from tests.small_runs import SMALL, TrainRun, scalars
 
 
 def hparams(path: Path) -> tuple[Any, Any]:
-    """What the dashboard reads of a run: the experiment, and the run's settings."""
+    """Returns what the dashboard reads: the experiment, and the run's settings."""
     events = EventAccumulator(str(path)).Reload()
     found = {}
     for tag in ("experiment", "session_start_info"):
@@ -27,7 +27,7 @@ def hparams(path: Path) -> tuple[Any, Any]:
     return found["experiment"].experiment, found["session_start_info"].session_start_info
 
 
-def test_the_hparams_dashboard_has_settings_against_best_return(
+def test_the_hparams_dashboard_relates_settings_to_the_best_return(
     train: TrainRun, tmp_path: Path
 ) -> None:
     for agent in ("td3", "ddpg"):
@@ -54,7 +54,7 @@ def test_the_hparams_dashboard_has_settings_against_best_return(
         assert {(tag, 150) for tag in metrics} <= set(scalars(tmp_path / agent))
 
 
-def test_the_dashboard_lists_settings_where_they_act(train: TrainRun, tmp_path: Path) -> None:
+def test_the_dashboard_lists_only_active_settings(train: TrainRun, tmp_path: Path) -> None:
     train(env="Gears-v0", steps=20, warmup_steps=10, layer_norm=True)
     experiment, session = hparams(tmp_path / "run")
     columns = {info.name for info in experiment.hparam_infos}
@@ -102,7 +102,7 @@ def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path
     assert any(name.startswith("actor_loss/") for name in names)
 
 
-# Updates in 150 steps.
+# Five updates in 150 steps.
 FIVE = {"replay_ratio": 0.1}
 
 
@@ -122,7 +122,7 @@ def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) 
     assert list(tmp_path.glob("short/plugins/profile/*/*.xplane.pb"))
 
 
-def test_the_layout_names_only_curves_that_there_are(train: TrainRun, tmp_path: Path) -> None:
+def test_the_layout_names_only_existing_curves(train: TrainRun, tmp_path: Path) -> None:
     train(steps=300)
     events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
     (event,) = events.Tensors("custom_scalars__config__")

@@ -1,4 +1,4 @@
-"""Runs with TD7: updates at the ends of episodes, and the policy that is kept."""
+"""TD7 runs: updates when episodes end, and the kept policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eagerly.training.callbacks import Callback
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun, train_in
 
-# Episodes of 10 steps, each of which owes an update.
+# Episodes of 10 steps; each episode owes one update.
 TD7: dict[str, Any] = {
     "agent": "td7",
     "env": "Regulator-v0",
@@ -32,7 +32,7 @@ TD7: dict[str, Any] = {
 
 
 class Diary(Callback):
-    """Writes down after which step there were how many updates, and stops within a round."""
+    """Records the steps and updates at each update, and can stop within a round."""
 
     def __init__(self, stop_at: int = -1) -> None:
         self.made: list[tuple[int, int]] = []
@@ -56,17 +56,17 @@ def rows_of(trainer: Any) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_updates_are_made_at_the_ends_of_episodes_as_many_as_steps_were_collected(
+def test_updates_are_made_when_episodes_end_for_all_collected_steps(
     train: TrainRun,
 ) -> None:
     diary = Diary()
     trainer = with_diary(train(**TD7 | {"steps": 16}).run.path, diary, steps=64)
-    # The warm-up of 15 steps ends with the episode, at 20. An update for each episode.
+    # The warm-up of 15 steps ends with the episode, at 20. Then each episode owes one update.
     assert diary.made == [(10 * n, n - 2) for n in range(3, 7)]
     assert trainer.updates == 4
 
 
-def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) -> None:
+def test_the_kept_policy_is_evaluated_and_saved(train: TrainRun) -> None:
     trainer = train(**TD7 | {"steps": 84})
     agent = trainer.agent
     assert 0 < trainer.budget.kept < 6
@@ -85,21 +85,19 @@ def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) ->
 
 def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) -> None:
     trainer = train(**TD7 | {"evaluate_every_steps": 10, "steps": 44})
-    # At 30 an update was made, but what is evaluated has had none; at 40 it has.
+    # At 30 an update has been made, but not yet to the evaluated policy; at 40 it has.
     assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "2"]
     assert (trainer.updates, trainer.policies.best_step) == (2, 40)
 
 
 def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) -> None:
     trainer = train(**TD7 | {"policy_checkpoints": False, "steps": 40})
-    assert trainer.updates == 2  # of 25 steps, a tenth of an update each
+    assert trainer.updates == 2  # for 25 steps, a tenth of an update each
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
 
-def test_a_run_that_was_stopped_within_owed_updates_makes_them_before_it_acts(
-    train: TrainRun, tmp_path: Path
-) -> None:
-    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # two calls for each episode
+def test_a_resumed_run_makes_owed_updates_before_acting(train: TrainRun, tmp_path: Path) -> None:
+    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # two calls per episode
     straight = train("straight", **settings)
     train("parts", **settings | {"steps": 16})
     stopped = with_diary(tmp_path / "parts", Diary(stop_at=1), steps=36)
@@ -110,7 +108,7 @@ def test_a_run_that_was_stopped_within_owed_updates_makes_them_before_it_acts(
     _same(again, straight)
 
 
-def test_an_episode_without_an_end_ends_the_run_saved_and_names_the_switch(
+def test_an_endless_episode_stops_the_run_after_saving_and_names_the_option(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_checkpoints, "LONGEST_EPISODE", 40)
@@ -118,18 +116,21 @@ def test_an_episode_without_an_end_ends_the_run_saved_and_names_the_switch(
     trainer = train(**settings)
     assert trainer.steps == 41
     assert "--no-policy-checkpoints" in trainer.stop_reason
-    assert train().steps == 42  # it was saved, and has no end yet
+    assert train().steps == 42  # saved, and still in the same episode
     off = train("off", **settings | {"policy_checkpoints": False, "steps": 60})
-    assert (off.steps, off.updates) == (60, 4)  # after 15 random steps, although no episode ended
+    # Updates start after 15 random steps, although no episode has ended.
+    assert (off.steps, off.updates) == (60, 4)
 
 
-def test_what_decides_what_a_checkpoint_holds_stays(tmp_path: Path) -> None:
+def test_settings_that_determine_checkpoint_contents_cannot_change(tmp_path: Path) -> None:
     train_in(tmp_path / "run", **TD7 | {"steps": 16})
-    with pytest.raises(RunError, match=r"--policy-checkpoints of .* stays True, also with"):
+    with pytest.raises(RunError, match=r"--policy-checkpoints of .* must stay True, even with"):
         train_in(tmp_path / "run", policy_checkpoints=False, override=True)
 
 
-def test_a_run_begins_with_the_policy_of_another_one(train: TrainRun, tmp_path: Path) -> None:
+def test_a_run_is_initialized_with_the_policy_of_another_one(
+    train: TrainRun, tmp_path: Path
+) -> None:
     train("first", **TD7 | {"steps": 44})
     second = train("second", **TD7 | {"seed": 3, "init_from": str(tmp_path / "first"), "steps": 12})
     for settings in ({"encoder_activation": "tanh"}, {"activation": "tanh"}):

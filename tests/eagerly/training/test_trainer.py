@@ -1,4 +1,4 @@
-"""The loop: what is stored, how many updates are paid, and that stopping changes nothing."""
+"""The training loop: stored transitions, number of updates, stopping and exact resuming."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stored(trainer: Trainer) -> dict[str, np.ndarray]:
     return trainer.buffer.layout.unpack(rows)._asdict()
 
 
-# --- what is stored ---------------------------------------------------------------------------
+# --- stored transitions -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("env", "last"), [("Terminating-v0", 0.0), ("Truncated-v0", 0.9)])
@@ -57,14 +57,14 @@ def test_termination_ends_the_discount_and_truncation_does_not(
     )
 
 
-def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) -> None:
+def test_warmup_actions_are_uniform_and_later_ones_come_from_the_policy(train: TrainRun) -> None:
     trainer = train(env="Long-v0", steps=1010, warmup_steps=1000, exploration_noise=0.0)
     actions = stored(trainer)["action"]
     warmup = actions[:1000]
     assert np.abs(warmup).max() <= 1
     assert np.abs(warmup.mean(axis=0)).max() < 4 / np.sqrt(3 * 1000)
     assert np.abs(warmup.std(axis=0) - 1 / np.sqrt(3)).max() < 0.05
-    # No update is made before ten steps are owed: these are the untrained policy's.
+    # No update is due in these ten steps: the actions are those of the untrained policy.
     untrained = trainer.agent.Builder(trainer.agent.config, *spaces(2, 2), seed=0).actor()
     expected = untrained(stored(trainer)["observation"][1000:1010])
     np.testing.assert_allclose(actions[1000:1010], expected, rtol=0, atol=1e-6)
@@ -74,13 +74,13 @@ def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) 
 
 
 def _counted_alone(agent: TD3, batch: Any, *_: Any) -> Any:
-    """An update that changes nothing, where only their number matters."""
+    """An update that changes nothing, for tests that only count updates."""
     return {"losses/critic": tf.constant(0.0)}, {"td_error": tf.zeros_like(batch.reward)}
 
 
 @pytest.mark.parametrize("num_envs", [1, 3, 8])
 @pytest.mark.parametrize("replay_ratio", [0.5, 1.0, 2.0])
-def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
+def test_updates_are_owed_per_environment_step_and_made_in_whole_calls(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, num_envs: int, replay_ratio: float
 ) -> None:
     monkeypatch.setattr(TD3, "update", _counted_alone)
@@ -98,7 +98,7 @@ def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
     assert trainer.updates == trainer.agent.updates == owed // 7 * 7
 
 
-def test_owed_updates_do_not_suffer_from_rounding(
+def test_owed_updates_have_no_rounding_errors(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TD3, "update", _counted_alone)
@@ -118,14 +118,14 @@ def test_evaluations_fall_on_the_first_round_at_or_after_their_step(train: Train
     assert [float(row["return_mean"]) for row in rows] == [40, 40]
 
 
-def test_evaluation_does_not_touch_training(train: TrainRun, straight: Trainer) -> None:
+def test_evaluation_does_not_affect_training(train: TrainRun, straight: Trainer) -> None:
     often = train("often", **STRAIGHT | {"evaluate_every_steps": 50})
     assert equal_weights(weights_of(often.agent), weights_of(straight.agent))
     np.testing.assert_array_equal(often.buffer.rows(0, 300), straight.buffer.rows(0, 300))
 
 
 def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: Path) -> None:
-    # The checkpoint before the last may name another policy.
+    # The checkpoint before the last one may have another best policy.
     settings = {"evaluate_every_steps": 100, "keep_checkpoints": 1, "actor_learning_rate": 0.03}
     trainer = train(steps=500, **settings)
     with trainer.run.evaluations_path.open() as file:
@@ -138,7 +138,7 @@ def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: P
     )
 
 
-# --- stopping and continuing ------------------------------------------------------------------
+# --- stopping and resuming --------------------------------------------------------------------
 
 
 def _same(one: Trainer, other: Trainer) -> None:
@@ -166,17 +166,17 @@ MEMORY = {
 }
 
 
-# Two evaluations, each of an episode of 40 steps, the second one in the last round.
+# Two evaluations of one 40-step episode each, the second one in the last round.
 STRAIGHT: dict[str, Any] = {"env": "Long-v0", "steps": 300, "hidden_sizes": (8,)}
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A run that nothing stopped."""
+    """An uninterrupted run."""
     return train_in(tmp_path_factory.mktemp("straight") / "run", **STRAIGHT)
 
 
-# Three calls are owed by each step after the warm-up.
+# Each step after the warm-up owes three calls.
 OWING: dict[str, Any] = {
     "env": "Long-v0",
     "replay_ratio": 3.0,
@@ -188,13 +188,13 @@ OWING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def owing(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A run with several calls in a round, which nothing stopped."""
+    """An uninterrupted run with several calls per round."""
     return train_in(tmp_path_factory.mktemp("owing") / "run", **OWING)
 
 
-# After 2 calls the round is broken off, after 5 the next one, and after 7 the last one.
+# Call 2 interrupts the first round, call 5 the second one, and call 7 the last one.
 @pytest.mark.parametrize("calls", [2, 5, 7])
-def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
+def test_a_signal_between_calls_stops_within_the_round_and_the_run_resumes_exactly(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, owing: Trainer, calls: int
 ) -> None:
     original, made = TD3.train, []
@@ -230,7 +230,7 @@ def test_a_signal_saves_and_stops(
     _same(train("parts"), straight)
 
 
-def test_an_ignored_hangup_stays_ignored(train: TrainRun) -> None:
+def test_an_ignored_sighup_stays_ignored(train: TrainRun) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
     try:
         with StopSignals() as signals:
@@ -253,10 +253,10 @@ def _signal_in_evaluations(monkeypatch: pytest.MonkeyPatch, *step_numbers: int) 
 
 
 @pytest.mark.parametrize("at", [150, 300], ids=["mid-run", "last round"])
-def test_an_evaluation_is_interrupted_by_a_signal_and_made_when_the_run_continues(
+def test_an_evaluation_interrupted_by_a_signal_is_made_on_resume(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, at: int
 ) -> None:
-    _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # 40 steps in an episode
+    _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # 40 steps per episode
     stopped = train("parts", **STRAIGHT)
     assert (stopped.steps, stopped.in_round, stopped.finished) == (at, True, False)
     evaluated = read_results(stopped.run.evaluations_path).steps.tolist()
@@ -265,19 +265,19 @@ def test_an_evaluation_is_interrupted_by_a_signal_and_made_when_the_run_continue
     _same(train("parts"), straight)
 
 
-def test_an_evaluation_at_the_end_is_interrupted_too(
+def test_a_final_evaluation_can_be_interrupted(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"env": "Long-v0", "steps": 170, "warmup_steps": 160, "replay_ratio": 0.2}
     straight = train("straight", **settings)
-    _signal_in_evaluations(monkeypatch, 43)  # the second evaluation, at the end
+    _signal_in_evaluations(monkeypatch, 43)  # in the second evaluation, which is the final one
     stopped = train("parts", **settings)
     assert (stopped.steps, stopped.in_round, stopped.finished) == (170, False, False)
     monkeypatch.undo()
     _same(train("parts"), straight)
 
 
-def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
+def test_timed_checkpoints_are_written_during_long_evaluations(
     train: TrainRun, tmp_path: Path, straight: Trainer
 ) -> None:
     train("parts", **STRAIGHT | {"steps": 149, "keep_checkpoints": 9})
@@ -291,12 +291,12 @@ def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
         (151, (), 0),
         (152, (), 0),
     ]
-    for manifest in found[3:]:  # as if it had been killed in the evaluation
+    for manifest in found[3:]:  # as if killed during the evaluation
         shutil.rmtree(tmp_path / "parts" / manifest.folder)
     _same(train("parts", steps=300, checkpoint_every_minutes=10.0), straight)
 
 
-def test_a_checkpoint_of_a_callback_within_a_round_continues_to_the_same_curves(
+def test_a_checkpoint_written_by_a_callback_within_a_round_resumes_exactly(
     train: TrainRun, tmp_path: Path, straight: Trainer
 ) -> None:
     class Saves(Callback):
@@ -306,7 +306,7 @@ def test_a_checkpoint_of_a_callback_within_a_round_continues_to_the_same_curves(
     train("parts", callbacks=[Saves()], **STRAIGHT | {"steps": 160, "keep_checkpoints": 9})
     *_, saved, last = published(tmp_path / "parts")
     assert (saved.steps, saved.pending) == (150, ("round",))
-    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if it had been killed right after it
+    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if killed right after it
     _same(train("parts", steps=300), straight)
 
 
@@ -334,7 +334,7 @@ def test_stop_interrupts_an_evaluation_from_another_thread(
     _same(train("parts"), straight)
 
 
-def test_evaluation_episodes_end_at_the_limit_which_is_reported_once_and_marked(
+def test_evaluation_episodes_at_the_step_limit_are_reported_once_and_counted(
     train: TrainRun, tmp_path: Path
 ) -> None:
     trainer = train(
@@ -345,12 +345,12 @@ def test_evaluation_episodes_end_at_the_limit_which_is_reported_once_and_marked(
         steps=320,
     )
     (line,) = [line for line in trainer.lines if "evaluation episodes" in line]
-    assert line.startswith("step 150: 2 of 2 evaluation episodes did not end within 25 steps")
+    assert line.startswith("step 150: 2 of 2 evaluation episodes were cut off after 25 steps")
     with (tmp_path / "run" / "evaluations.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["episodes_at_limit"] for row in rows] == ["2", "2"]
     assert [float(row["length_mean"]) for row in rows] == [25.0, 25.0]
-    # The episodes of an export have the same limit.
+    # Episodes of an export have the same limit.
     env, layout = toys.Counting(terminates=False), (trainer.observations, trainer.actions)
     _, evaluation = play_episodes(trainer.policy, env, [0, 1], 2, 0, layout, 25)
     assert evaluation is not None
@@ -360,7 +360,7 @@ def test_evaluation_episodes_end_at_the_limit_which_is_reported_once_and_marked(
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
-def test_a_program_gets_the_exception_of_a_signal_once_everything_is_saved(
+def test_train_raises_the_signals_exception_after_saving(
     tmp_path: Path, number: signal.Signals, expected: type[BaseException]
 ) -> None:
     class Signals(Callback):
@@ -371,27 +371,27 @@ def test_a_program_gets_the_exception_of_a_signal_once_everything_is_saved(
     with Trainer(open_run(tmp_path / "run", "td3", SMALL), [Signals()]) as trainer:
         with pytest.raises(expected, match=r"^saved at step 120$") as raised:
             trainer.train()
-        trainer.train()  # a notebook's next cell continues
+        trainer.train()  # a notebook's next cell resumes
         assert trainer.finished
     assert type(raised.value) is expected
     assert published(tmp_path / "run")[0].steps >= 120
 
 
-def test_a_signal_before_the_first_step_lets_the_run_advance_by_a_round(
+def test_a_signal_before_the_first_step_still_allows_one_round(
     tmp_path: Path,
 ) -> None:
     settings = SMALL | {"evaluate_every_steps": 2}
-    for steps in (1, 2, 2, 3):  # a job that is preempted whenever it starts
+    for steps in (1, 2, 2, 3):  # a job that is preempted at every start
         with StopSignals() as signals:
             signal.raise_signal(signal.SIGTERM)
             with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
                 trainer.train(signals)
         assert (trainer.steps, trainer.finished) == (steps, False)
-        # The evaluation at 2 steps is interrupted once, and made at the next start.
+        # The evaluation at step 2 is interrupted once and made at the next start.
     assert read_results(trainer.run.evaluations_path).steps.tolist() == [2]
 
 
-def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
+def test_a_second_signal_while_saving_leaves_the_previous_checkpoint(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, tmp_path: Path
 ) -> None:
     original = CheckpointWriter._append_replay
@@ -410,7 +410,7 @@ def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
     _same(train("parts"), straight)
 
 
-def test_a_second_signal_has_its_usual_effect(
+def test_a_second_signal_has_its_default_effect(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer
 ) -> None:
     original = TD3.train
@@ -427,7 +427,7 @@ def test_a_second_signal_has_its_usual_effect(
     _same(train(), straight)
 
 
-def test_every_step_of_every_curve_stands_there_once(train: TrainRun, tmp_path: Path) -> None:
+def test_every_point_of_every_curve_is_written_once(train: TrainRun, tmp_path: Path) -> None:
     for steps in (170, 300, 301):
         train(steps=steps)
     found = scalars(tmp_path / "run")
@@ -439,18 +439,18 @@ def test_every_step_of_every_curve_stands_there_once(train: TrainRun, tmp_path: 
     assert {"values/mean", "values/max", "actions/saturation"} <= tags
 
 
-def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
+def test_a_nondeterministic_environment_is_reported_and_the_run_continues(
     train: TrainRun,
 ) -> None:
     train(env="Noisy-v0", steps=120, num_envs=2)
     trainer = train(steps=200)
     assert trainer.steps == 200
-    (line,) = (line for line in trainer.lines if "began a fresh episode" in line)
+    (line,) = (line for line in trainer.lines if "started new episodes" in line)
     assert "[0, 1]" in line
-    assert line.endswith("did not come back to where they were")
+    assert line.endswith("replaying their actions did not reproduce the episodes")
 
 
-def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
+def test_changed_conditions_are_reported(train: TrainRun, tmp_path: Path) -> None:
     train(steps=120)
     assert train(steps=130).lines == []
     manifest = published(tmp_path / "run")[-1]
@@ -462,14 +462,12 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
     manifest.conditions.update(dict.fromkeys(names, "another"))
     write_manifest(RunFiles(tmp_path / "run"), manifest)
     (line,) = train(steps=140).lines
-    assert "last bits may differ" in line
+    assert "differ from an uninterrupted run in the last bits" in line
     for name in names:
         assert f"{name} was another" in line
 
 
-def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensors(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eager_mode_traces_nothing(train: TrainRun, monkeypatch: pytest.MonkeyPatch) -> None:
     original, eager = TD3.critic_step, []
 
     def spy(agent: TD3, *arguments: Any) -> Any:
@@ -481,7 +479,7 @@ def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensor
     assert eager == [True] * 2
 
 
-# --- what is not finite -----------------------------------------------------------------------
+# --- values that are not finite ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -489,10 +487,10 @@ def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensor
     [
         ("NanReward-v0", "reward", 1),
         ("InfObservation-v0", "next_observation", 1),
-        ("InfObservation-v0", "next_observation", 9),  # the buffer takes it five steps later
+        ("InfObservation-v0", "next_observation", 9),  # the buffer receives it five steps later
     ],
 )
-def test_what_is_not_finite_stops_the_run_and_is_not_saved(
+def test_values_that_are_not_finite_stop_the_run_and_are_not_saved(
     train: TrainRun, tmp_path: Path, env: str, culprit: str, n_step: int
 ) -> None:
     with pytest.raises(RunError, match=f"stopped after step 144: {culprit} must be finite"):
@@ -514,15 +512,15 @@ def test_actions_that_are_not_finite_stop_the_run(
         return metrics
 
     monkeypatch.setattr(TD3, "train", poisoned)
-    with pytest.raises(RunError, match="stopped after step 150: action became"):
+    with pytest.raises(RunError, match="stopped after step 150: action must be finite"):
         train("collecting")
-    with pytest.raises(RunError, match="stopped after step 150: action became"):
+    with pytest.raises(RunError, match="stopped after step 150: action must be finite"):
         train("evaluating", evaluate_every_steps=150)
     with pytest.raises(RunError, match="stopped after step 150: variable actor/action/bias"):
         train("saving", checkpoint_every_steps=150, evaluate_every_steps=1000)
 
 
-def test_a_reset_that_is_not_finite_ends_at_once(train: TrainRun, tmp_path: Path) -> None:
+def test_a_reset_that_is_not_finite_fails_immediately(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"'NanReset-v0' fails Gymnasium's checker"):
         train(env="NanReset-v0")
     with pytest.raises(RunError, match=r"before step 1: observation must be finite.*reset"):
@@ -539,7 +537,7 @@ def test_diverging_networks_stop_the_run_and_are_not_saved(train: TrainRun, tmp_
 # --- episodes ---------------------------------------------------------------------------------
 
 
-def test_the_numbers_of_info_at_an_episodes_end_are_summarised(
+def test_numbers_in_info_at_the_end_of_episodes_are_summarized(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(env="Success-v0", steps=150)
@@ -550,7 +548,7 @@ def test_the_numbers_of_info_at_an_episodes_end_are_summarised(
     assert not any("name" in tag or "/at" in tag for tag, _ in found)
 
 
-def test_correlated_noise_begins_anew_with_every_episode(train: TrainRun) -> None:
+def test_correlated_noise_restarts_with_every_episode(train: TrainRun) -> None:
     settings = {"env": "Terminating-v0", "exploration": "ornstein_uhlenbeck", "warmup_steps": 100}
     trainer = train(**settings, steps=102, hidden_sizes=(8,), exploration_noise=0.01)
     assert trainer.steps % 3 == 0  # an episode has just ended
@@ -567,7 +565,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert (saved["env"], saved["env_kwargs"]) == ("factory tests.toys:Counting", {"length": 5})
     assert train(env=Counting, env_kwargs={"length": 5}, steps=80).steps == 80
-    with pytest.raises(RunError, match="give it again from your program"):
+    with pytest.raises(RunError, match="pass it again from your program"):
         train(steps=100)
     with pytest.raises(RunError, match=r"--env-kwargs: the run has {\"length\": 5}, you gave {"):
         train(env=Counting, env_kwargs={"length": 6}, steps=100)
@@ -575,7 +573,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 
 # --- settings ---------------------------------------------------------------------------------
 
-# Short episodes; updates at 90 and 140 of 150 steps.
+# Short episodes; updates at steps 90 and 140 of 150.
 SHORT_EPISODES = {"max_episode_steps": 30}
 UNCHANGED: dict[str, Any] = {
     "env_kwargs": SHORT_EPISODES,
@@ -609,10 +607,10 @@ CHANGED: dict[str, Any] = {
     "keep_checkpoints": 1,
     "policy_checkpoints": True,
 }
-# Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
-# test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
-# test_stopping.py, test_beginnings.py, test_failing_surroundings.py, test_rounds.py,
-# test_policy_checkpoints.py and in tests/eagerly/workers.
+# Thread counts need a separate process and are tested in tests/scripts/test_train.py, the device in
+# test_hardware.py, and `check_env` in test_a_reset_that_is_not_finite_fails_immediately. The others
+# are tested in test_stopping.py, test_callbacks.py, test_warm_start.py, test_rounds.py,
+# test_failing_surroundings.py, test_policy_checkpoints.py and tests/eagerly/workers.
 ELSEWHERE = {
     "group_size",
     "num_collectors",
@@ -658,7 +656,7 @@ def test_every_setting_acts(train: TrainRun, unchanged: list[Any], field: str) -
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What the settings that are changed give when they are not."""
+    """The fingerprint of a run with unchanged settings."""
     return _fingerprint(train_in(tmp_path_factory.mktemp("unchanged") / "run", **UNCHANGED))
 
 
@@ -679,7 +677,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "checkpoint_every_steps": 30,
         "keep_checkpoints": 5,
         "checkpoint_every_minutes": 0.001,
-        "restore_episodes": "no",  # which acts where a run is continued
+        "restore_episodes": "no",  # takes effect only when a run is resumed
         "environment_timeout_seconds": 100.0,
         "stop_at_return": 1e9,
     }
@@ -691,11 +689,11 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
     ("env", "message"),
     [
         ("TextActions-v0", "actions must be a Box, a discrete space"),
-        ("UnboundedActions-v0", r"got Box\(-inf, inf, \(2,\), float32\)\. Give it finite bounds"),
-        ("TextObservations-v0", "which no network reads: turn them into a Box"),
+        ("UnboundedActions-v0", r"got Box\(-inf, inf, \(2,\), float32\)\. Set finite bounds"),
+        ("TextObservations-v0", "which networks cannot read: convert them to a Box"),
     ],
 )
-def test_an_unsupported_environment_is_refused_before_anything_is_written(
+def test_an_unsupported_environment_is_rejected_before_anything_is_written(
     train: TrainRun, tmp_path: Path, env: str, message: str
 ) -> None:
     with pytest.raises(RunError, match=message):
@@ -703,18 +701,16 @@ def test_an_unsupported_environment_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_override_that_does_not_fit_leaves_the_run_as_it_was(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_an_incompatible_override_leaves_the_run_unchanged(train: TrainRun, tmp_path: Path) -> None:
     train(steps=150)
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
     for settings in ({"hidden_sizes": (16,)}, {"precision": "float64"}, {"env": "Hopper-v5"}):
-        with pytest.raises(RunError, match=r"does not fit"):
+        with pytest.raises(RunError, match="does not match the settings"):
             train(override=True, **settings)
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
 
-def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> None:
+def test_an_override_takes_effect_and_is_recorded(train: TrainRun, tmp_path: Path) -> None:
     train(steps=150)
     trainer = train(override=True, actor_learning_rate=1e-5, num_envs=2, steps=200)
     assert trainer.steps == 200
@@ -724,22 +720,24 @@ def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> No
     assert entry["overridden"] == {"actor_learning_rate": [0.0003, 1e-05], "num_envs": [1, 2]}
 
 
-def test_a_new_replay_ratio_acts_from_now_on(train: TrainRun) -> None:
+def test_a_new_replay_ratio_applies_to_later_steps(train: TrainRun) -> None:
     train(steps=200)
     trainer = train(override=True, replay_ratio=0.5, steps=220)
     assert trainer.updates == 2 + 10
 
 
-def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun) -> None:
+def test_an_override_restarts_the_search_for_the_best_policy(train: TrainRun) -> None:
     train(steps=200)
-    # At their ends, as what was evaluated before does not count.
+    # In final evaluations, because earlier ones no longer count.
     assert train(override=True, activation="tanh", steps=220).policies.best_step == 220
     assert train(steps=240).policies.best_step == 240
     assert train(steps=300).policies.best_step == 300
     assert train(steps=320).policies.best_step == 300
 
 
-def test_an_override_counts_from_where_a_run_fell_back_to(train: TrainRun, tmp_path: Path) -> None:
+def test_an_override_counts_from_the_checkpoint_that_a_run_fell_back_to(
+    train: TrainRun, tmp_path: Path
+) -> None:
     train(steps=200, evaluate_every_steps=50, keep_checkpoints=3)
     train(override=True, tau=0.01, steps=300)
     for newer in (200, 300):
@@ -753,47 +751,45 @@ def test_an_override_counts_from_where_a_run_fell_back_to(train: TrainRun, tmp_p
     )
 
 
-def test_a_directory_or_a_buffer_that_cannot_be_made_is_said(
+def test_a_directory_or_buffer_that_cannot_be_created_is_reported(
     train: TrainRun, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file/run cannot be used"):
         train("file/run")
-    with pytest.raises(RunError, match="no memory for replay_capacity 1000000000000: Unable"):
+    with pytest.raises(RunError, match="cannot allocate replay_capacity 1000000000000: Unable"):
         train("huge", replay_capacity=10**12)
 
 
 def test_a_full_buffer_cannot_grow(train: TrainRun) -> None:
     train(steps=200, replay_capacity=60, checkpoint_every_steps=50)
-    with pytest.raises(RunError, match="replay_capacity can no longer grow"):
+    with pytest.raises(RunError, match="replay_capacity cannot be increased"):
         train(override=True, replay_capacity=500, steps=300)
 
 
-def test_a_trainer_in_a_process_with_other_threads_says_so(tmp_path: Path) -> None:
+def test_a_process_with_other_thread_counts_is_reported(tmp_path: Path) -> None:
     with logged() as lines:
         Trainer(open_run(tmp_path / "run", "td3", SMALL | {"intra_op_threads": 7})).close()
-    assert "already running" in lines[0]
+    assert "already initialized" in lines[0]
 
 
-def test_what_the_buffer_refuses_stops_the_run_with_its_words(
+def test_an_error_of_the_buffer_stops_the_run_with_its_message(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise ValueError("stacked frames must move up by one")
+        raise ValueError("stacked frames must shift by one")
 
     monkeypatch.setattr(ReplayBuffer, "add", refuse)
-    with pytest.raises(
-        RunError, match=r"after step \d+: the replay buffer does not take .* move up"
-    ):
+    with pytest.raises(RunError, match=r"after step \d+: the replay buffer rejected .* shift by"):
         train("refused")
 
 
-def test_a_buffer_too_small_for_whole_episodes_is_refused_at_once(train: TrainRun) -> None:
+def test_a_buffer_too_small_for_whole_episodes_is_rejected_immediately(train: TrainRun) -> None:
     with pytest.raises(RunError, match="replay_capacity must be at least 8 for 2 environments"):
         train("small", **MEMORY, memory="gru", num_envs=2, replay_capacity=7)
 
 
-def test_a_run_whose_made_up_directory_was_taken_meanwhile_leaves_it_alone(
+def test_a_generated_directory_that_was_taken_in_the_meantime_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -807,7 +803,7 @@ def test_a_run_whose_made_up_directory_was_taken_meanwhile_leaves_it_alone(
     assert list(taken.iterdir()) == []
 
 
-def test_a_closed_run_leaves_no_variable_and_no_gradient_behind(train: TrainRun) -> None:
+def test_a_closed_run_releases_its_variables_and_gradients(train: TrainRun) -> None:
     def variables(run: str) -> list[weakref.ref[Any]]:
         trainer = train(run, agent="ddpg", mode="graph", steps=150, activation="elu")
         groups = trainer.agent.modules.groups().values()

@@ -1,4 +1,4 @@
-"""Updates are owed exactly, whatever the ratio."""
+"""The update budget is exact for any replay ratio."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from eagerly.training.update_budget import UpdateBudget
 
-NO_ROLLOUT: Any = None  # which this budget does not look at
+NO_ROLLOUT: Any = None  # ignored by this budget
 
 
 @pytest.mark.parametrize("ratio", ["1", "0.5", "0.3", "2.75", "0.001"])
-def test_what_is_paid_and_what_is_owed_make_what_the_steps_owe(ratio: str) -> None:
+def test_made_and_owed_updates_add_up_to_the_ratio_times_the_steps(ratio: str) -> None:
     budget, paid = UpdateBudget(Fraction(ratio), 7), 0
     for rounds in range(1, 2000):
         budget.record_rollout(NO_ROLLOUT, 3)
@@ -24,7 +24,7 @@ def test_what_is_paid_and_what_is_owed_make_what_the_steps_owe(ratio: str) -> No
         assert 0 <= budget.owed < 7
 
 
-def test_a_budget_of_another_ratio_is_taken_over_exactly() -> None:
+def test_the_state_of_another_ratio_is_restored_exactly() -> None:
     before = UpdateBudget(Fraction("0.3"), 2)
     before.record_rollout(NO_ROLLOUT, 1)
     budget = UpdateBudget(Fraction("0.5"), 2)
@@ -37,11 +37,11 @@ def test_a_budget_of_another_ratio_is_taken_over_exactly() -> None:
     assert budget.owed == Fraction(3, 10)
 
 
-def test_what_no_run_leaves_is_refused() -> None:
+def test_an_impossible_state_is_rejected() -> None:
     budget = UpdateBudget(Fraction(1), 2)
     budget.restore({"owed": "4096000"})
     for owed, expected in (
-        ("1000000001", "updates are owed, which no run leaves"),
+        ("1000000001", "updates owed, more than any run accumulates"),
         *((each, "owed of UpdateBudget must be a fraction") for each in ("-1", "1/0.5", "1/0", 1)),
     ):
         with pytest.raises(ValueError, match=expected):

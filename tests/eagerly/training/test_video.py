@@ -1,4 +1,4 @@
-"""Videos: drawn without a display, whole, and without a trace in the training."""
+"""Videos: rendered without a display, complete, and without effect on training."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def test_a_video_shows_every_step_of_the_episode(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
     width, height, content = video.preview(tmp_path / "a" / "b.mp4")
     small = imageio.mimread(content, format="GIF")
-    assert len(small) == 61  # every second of 121
+    assert len(small) == 61  # every second one of 121
     assert small[0].shape[:2] == (height, width) == (167, 167)
-    with pytest.raises(RunError, match=r"no preview can be made of .*missing\.mp4"):
+    with pytest.raises(RunError, match=r"cannot create a preview of .*missing\.mp4"):
         video.preview(tmp_path / "missing.mp4")
     (tmp_path / "broken.mp4").write_bytes(b"no film" * 100)
-    with pytest.raises(RunError, match=r"no preview can be made of .*broken\.mp4"):
+    with pytest.raises(RunError, match=r"cannot create a preview of .*broken\.mp4"):
         video.preview(tmp_path / "broken.mp4")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_recording_that_is_stopped_leaves_nothing_behind(
+def test_an_interrupted_recording_leaves_nothing_behind(
     train: TrainRun, tmp_path: Path, number: signal.Signals
 ) -> None:
     train(steps=200, warmup_steps=150, env_kwargs={"max_episode_steps": 5000})
@@ -92,7 +92,7 @@ def test_a_recording_that_is_stopped_leaves_nothing_behind(
     while not list(temporary.glob("eagerly-*/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does, also to what encodes the video
+        os.killpg(process.pid, number)  # as a terminal does: the encoder receives it, too
     else:
         process.send_signal(number)
     _, told = process.communicate(timeout=60)
@@ -104,28 +104,29 @@ def test_a_recording_that_is_stopped_leaves_nothing_behind(
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
 @pytest.mark.long
-def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
-    # In a process that holds TensorFlow, as this one does.
+def test_mujoco_is_rendered_without_a_display(tmp_path: Path) -> None:
+    # In a process that has loaded TensorFlow, as this one has.
     make = environment_maker("HalfCheetah-v5", {"max_episode_steps": 60})
     camera = Camera(make)
     camera.record(lambda observation: np.ones(6, np.float32), 0, tmp_path / "cheetah.mp4")
     camera.close()
     shown = pictures(tmp_path / "cheetah.mp4")
-    assert shown.std() > 10  # not one colour
+    assert shown.std() > 10  # not a single color
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
-def test_the_camera_follows_what_moves_unless_another_is_asked_for() -> None:
+def test_the_camera_tracks_the_robot_unless_another_one_is_selected() -> None:
     ids = [
         video._drawing(environment_maker("HalfCheetah-v5", kwargs)).unwrapped.mujoco_renderer
         for kwargs in ({}, {"camera_id": -1})
     ]
-    assert [renderer.camera_id for renderer in ids] == [0, -1]  # "track" is the model's first
+    # "track" is the model's first camera.
+    assert [renderer.camera_id for renderer in ids] == [0, -1]
 
 
-def test_egl_is_chosen_only_where_there_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_egl_is_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
-        monkeypatch.setenv(name, "x")  # so that it is put back
+        monkeypatch.setenv(name, "x")  # so that it is restored
         monkeypatch.delenv(name)
     monkeypatch.setenv("DISPLAY", ":0")
     choose_renderer()
@@ -147,17 +148,17 @@ def _imported() -> object:
 
 
 class LooksForARenderer:
-    """Does when it is unpickled what dm_control does when it is imported."""
+    """Looks for a renderer when unpickled, as dm_control does when imported."""
 
     def __reduce__(self) -> object:
         return _imported, ()
 
 
-def test_the_renderer_is_chosen_before_the_package_of_the_environment_is_imported(
+def test_the_renderer_is_selected_before_the_environments_package_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
-        monkeypatch.setenv(name, "x")  # so that it is put back
+        monkeypatch.setenv(name, "x")  # so that it is restored
         monkeypatch.delenv(name)
     sent = cloudpickle.dumps(video._DrawnMaker(EnvironmentMaker("any", LooksForARenderer())))
     assert _WHILE_IMPORTED == []
@@ -165,8 +166,8 @@ def test_the_renderer_is_chosen_before_the_package_of_the_environment_is_importe
     assert _WHILE_IMPORTED == ["egl"]
 
 
-def test_what_a_renderer_raises_is_told() -> None:
-    with pytest.raises(RunError, match="cannot be drawn: RuntimeError: no context"):
+def test_a_renderers_exception_is_reported() -> None:
+    with pytest.raises(RunError, match="cannot be rendered: RuntimeError: no context"):
         Camera(environment_maker(toys.Undrawable))
 
 
@@ -183,7 +184,7 @@ ctypes.CDLL.__init__ = refuse
 
 
 @pytest.mark.parametrize("drawn_before", [False, True], ids=["fresh", "MuJoCo imported"])
-def test_a_missing_libegl_is_named_with_its_package(tmp_path: Path, drawn_before: bool) -> None:
+def test_a_missing_libegl_is_reported_with_its_package(tmp_path: Path, drawn_before: bool) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_EGL)
     code = """
 from eagerly.errors import RunError
@@ -205,22 +206,23 @@ except RunError as error:
         check=True,
     )
     (line,) = done.stdout.splitlines()
-    assert "'HalfCheetah-v5' cannot be drawn: libEGL is missing" in line
+    assert "'HalfCheetah-v5' cannot be rendered: libEGL is missing" in line
     assert "`apt install libegl1`" in line
     assert "Traceback" not in done.stderr
 
 
-def test_an_encoder_that_fails_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
+def test_a_failing_encoder_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
     trainer = train(env=toys.Growing, video_every_steps=150, steps=160)
     assert trainer.finished
     (line,) = [line for line in trainer.lines if "no video" in line]
     assert line.startswith(
-        "no video of step 150: the video cannot be encoded: an image of shape (32, 32, 3) and uint8"
+        "no video at step 150: the video cannot be encoded: the encoder rejected an image of shape "
+        "(32, 32, 3) and dtype uint8"
     )
     assert list((tmp_path / "run" / "videos").iterdir()) == []
 
 
-def test_what_fails_in_a_checkpoint_during_a_video_is_no_matter_of_the_video(
+def test_an_error_of_a_checkpoint_during_a_video_is_raised(
     tmp_path: Path,
 ) -> None:
     camera = Camera(environment_maker("Pendulum-v1"))
@@ -235,19 +237,19 @@ def test_what_fails_in_a_checkpoint_during_a_video_is_no_matter_of_the_video(
     camera.close()
 
 
-def test_an_environment_that_cannot_draw_itself_is_refused_before_a_run(
+def test_an_environment_that_cannot_be_rendered_is_rejected_before_a_run(
     train: TrainRun, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=r"an image must have shape .* got \[3, 64, 64\] and uint8"):
         Camera(environment_maker(toys.ChannelsFirst))
-    with pytest.raises(RunError, match="gives no picture in render mode rgb_array"):
+    with pytest.raises(RunError, match="returned no image in render mode rgb_array"):
         Camera(environment_maker(toys.Blank))
-    with pytest.raises(RunError, match=r"cannot be made with {'render_mode'"):
-        train(env="Long-v0", video_every_steps=100)  # its constructor takes no render_mode
+    with pytest.raises(RunError, match=r"cannot be created with {'render_mode'"):
+        train(env="Long-v0", video_every_steps=100)  # its constructor has no render_mode
     assert not (tmp_path / "run").exists()
 
 
-def test_other_endings_and_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_and_unwritable_paths_are_rejected(tmp_path: Path) -> None:
     camera = Camera(environment_maker("Pendulum-v1"))
     with pytest.raises(RunError, match=r"a video must end in .mp4; got .*a.gif"):
         camera.record(lambda observation: np.zeros(1), 0, tmp_path / "a.gif")
@@ -261,12 +263,12 @@ def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_
     (tmp_path / "run" / "videos").write_text("")
     trainer = train(steps=120)
     assert trainer.steps == 120
-    told = [line for line in trainer.lines if "no video of step" in line]
+    told = [line for line in trainer.lines if "no video at step" in line]
     assert len(told) == 2
     assert "cannot be written" in told[0]
 
 
-def test_videos_while_training_are_those_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
+def test_training_videos_are_written_at_their_steps(train: TrainRun, tmp_path: Path) -> None:
     train(steps=120, video_every_steps=60, env_kwargs=SHORT)
     names = sorted(path.name for path in (tmp_path / "run" / "videos").iterdir())
     assert names == ["step-000000000060.mp4", "step-000000000120.mp4"]

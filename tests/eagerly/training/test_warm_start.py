@@ -1,4 +1,4 @@
-"""Runs that begin with the policy of another one."""
+"""Runs initialized with the policy of another run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
     "normalized",
     [pytest.param(False, id="raw", marks=pytest.mark.long), pytest.param(True, id="normalised")],
 )
-def test_a_run_begins_with_the_best_policy_of_another(
+def test_a_run_is_initialized_with_the_best_policy_of_another(
     train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:
     settings: dict[str, Any] = {"normalize_observations": normalized, "warmup_steps": 40}
@@ -32,7 +32,7 @@ def test_a_run_begins_with_the_best_policy_of_another(
     train("first", **settings, actor_learning_rate=0.03, steps=150)
     policy = load_policy(tmp_path / "first")
     trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=30)
-    line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
+    line = f"starts with the policy of {tmp_path / 'first'} from step {policy.steps}"
     assert line in trainer.lines
     for model in (trainer.agent.actor.network, trainer.agent.actor.target):
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
@@ -48,13 +48,15 @@ def test_a_run_begins_with_the_best_policy_of_another(
     )
 
 
-def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: Path) -> None:
+def test_an_invalid_run_or_incompatible_actor_is_rejected(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         train(init_from=str(tmp_path / "nothing"))
     train("first", steps=50)
-    with pytest.raises(RunError, match=r"(?s)--init-from: the actor of .*first does not fit this"):
+    with pytest.raises(
+        RunError, match=r"(?s)--init-from: the actor of .*first is incompatible with this"
+    ):
         train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
-    with pytest.raises(RunError, match="does not fit this run's"):
+    with pytest.raises(RunError, match="is incompatible with this run's"):
         train(init_from=str(tmp_path / "first"), normalize_observations=True)
     with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
         train(init_from=str(tmp_path / "first"), activation="tanh")
@@ -62,7 +64,7 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
 
 
 @pytest.mark.parametrize("normalized", [False, True], ids=["raw", "normalised"])
-def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
+def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa(
     train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:
     common: dict[str, Any] = {"normalize_observations": normalized, "hidden_sizes": (8, 8)}
@@ -72,7 +74,7 @@ def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
     begun = second.agent.policy_weights()
     for path, values in first.agent.policy_weights().items():
         np.testing.assert_array_equal(begun[path], values)
-    # Ranges are those of what the first run saw, through each layer.
+    # Ranges are those of the first run's observations, propagated through each layer.
     run, acting = open_run(tmp_path / "first", None, {}), load_policy(tmp_path / "first", "latest")
     spaces = run.agent_config.spaces(acting.observation_space, acting.action_space)
     hidden = acting.actor.scaled(replayed_rows(run, *spaces, 10_000))
@@ -87,17 +89,19 @@ def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
     np.testing.assert_allclose(np.transpose([low, high])[:4], ranges, 1e-5, 2.0**-10)
     assert not second.agent.acting._quantization.is_first()
     train("third", steps=50, quantize="int8", **common)
-    with pytest.raises(RunError, match="does not fit this run's: expected weights"):
+    with pytest.raises(RunError, match="is incompatible with this run's: expected weights"):
         train("fourth", init_from=str(tmp_path / "third"), **common)
 
 
-def test_ranges_begin_wide_where_the_other_run_has_no_replay_buffer(
+def test_ranges_start_wide_if_the_other_run_has_no_replay_buffer(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train("first", steps=50)
     shutil.rmtree(tmp_path / "first" / "replay")
     second = train("second", steps=50, quantize="int8", init_from=str(tmp_path / "first"))
-    assert any("first has no replay buffer to measure the ranges" in x for x in second.lines)
+    assert any(
+        "first has no replay buffer to measure quantization ranges" in x for x in second.lines
+    )
     assert second.agent.acting._quantization.is_first()
 
 
@@ -109,9 +113,9 @@ class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
 
 
-def test_a_run_of_other_spaces_is_told_of(train: TrainRun, tmp_path: Path) -> None:
+def test_different_spaces_are_reported(train: TrainRun, tmp_path: Path) -> None:
     train("first", steps=50)
-    told = "first has other spaces than this run"
+    told = "first and this run have different spaces"
     settings = {"init_from": str(tmp_path / "first"), "steps": 50}
     same = train("same", **settings)
     assert not any(told in line for line in same.lines)

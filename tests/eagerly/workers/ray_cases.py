@@ -1,4 +1,4 @@
-"""What is tested on a Ray cluster of this machine, in a network of its own; see test_ray.py."""
+"""Tests on a local Ray cluster in an isolated network, run by test_ray_workers.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.helpers import gone
 from tests.small_runs import SMALL
 
 toys.register()
-OWN_MEMORY = 120 * 2**20  # bytes that a collector may need for itself
+OWN_MEMORY = 120 * 2**20  # limit in bytes for the private memory of a collector
 STILL = np.zeros((2, 2), np.float32)
 
 
@@ -53,7 +53,7 @@ def told(environments: Environments, method: str) -> list[Any]:
     return [each for group in answers.values() for each in group]
 
 
-def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
+def test_a_collector_is_a_lightweight_actor_that_is_restarted_if_killed() -> None:
     environments = on_actors(environment_maker("Worker-v0"))
     environments.start()
     found = told(environments, "process")
@@ -62,7 +62,7 @@ def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
         assert not {"tensorflow", "keras"} & set(modules)
         assert psutil.Process(pid).memory_full_info().uss < OWN_MEMORY
     environments.step(STILL)
-    for again in range(2):  # between two steps, and as it is asked
+    for again in range(2):  # between two steps, and during a request
         os.kill(told(environments, "process")[again][0], signal.SIGKILL)
         time.sleep(again)
         step = environments.step(STILL)
@@ -71,7 +71,7 @@ def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
     environments.close()
 
 
-def test_a_collector_that_is_frozen_is_started_again_and_ends_with_the_others() -> None:
+def test_a_frozen_collector_is_restarted_and_ends_with_the_others() -> None:
     environments = on_actors(environment_maker("Worker-v0"), timeout=2.0)
     environments.start()
     environments.step(STILL)
@@ -89,7 +89,7 @@ def test_a_collector_that_is_frozen_is_started_again_and_ends_with_the_others() 
     assert all(gone(pid) for pid in pids)
 
 
-def test_nobody_else_can_use_a_cluster_that_was_started_here(cluster: LocalCluster) -> None:
+def test_other_users_cannot_access_a_local_cluster(cluster: LocalCluster) -> None:
     listening = [each for each in psutil.net_connections("tcp") if each.status == "LISTEN"]
     hosts = {each.laddr.ip.removeprefix("::ffff:") for each in listening}
     assert hosts == {"127.0.0.1"}  # although this machine has another address
@@ -99,15 +99,15 @@ def test_nobody_else_can_use_a_cluster_that_was_started_here(cluster: LocalClust
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
-def test_a_collector_that_dies_at_every_try_is_given_up_and_named() -> None:
+def test_a_collector_that_dies_at_every_attempt_is_reported() -> None:
     environments = on_actors(environment_maker("Worker-v0"))
     environments.start()
-    with pytest.raises(RunError, match=r"collector 1 has died .*, as it did 5 times in a row"):
+    with pytest.raises(RunError, match=r"collector 1 died .*: giving up after 5 attempts"):
         environments.step(np.array([[0, 0], [0, 3]], np.float32))
     environments.close()
 
 
-def test_what_an_environment_raises_there_is_told() -> None:
+def test_an_error_in_an_environment_is_reported() -> None:
     environments = on_actors(environment_maker(toys.Failing, {"error": "runtime"}))
     environments.start()
     with pytest.raises(RunError, match=r"(?s)environment 0, step 1 .*the arm is stuck"):
@@ -115,41 +115,39 @@ def test_what_an_environment_raises_there_is_told() -> None:
     environments.close()
 
 
-def test_an_environment_that_hangs_there_is_told_at_once() -> None:
+def test_a_hanging_environment_is_reported_at_once() -> None:
     environments = on_actors(environment_maker("Worker-v0"), timeout=2.0)
     environments.start()
     began = time.monotonic()
-    hangs = (
-        r"(?s)environment 1, in step, has not come back for 2 seconds.*toys.py.*time.sleep\(60\)"
-    )
+    hangs = r"(?s)environment 1: step timed out after 2 seconds.*toys.py.*time.sleep\(60\)"
     with pytest.raises(RunError, match=hangs):
         environments.step(np.array([[0, 0], [0, 4]], np.float32))
     assert time.monotonic() - began < 15
     environments.close()
 
 
-def test_what_ends_a_program_there_is_told_and_not_waited_for() -> None:
+def test_an_interrupt_in_an_actor_is_reported() -> None:
     environments = on_actors(environment_maker("Worker-v0"))
     environments.start()
-    with pytest.raises(RunError, match=r"(?s)failed in its process.*KeyboardInterrupt: enough"):
+    with pytest.raises(RunError, match=r"(?s)a worker process failed.*KeyboardInterrupt: enough"):
         environments._ask(dict.fromkeys(range(2), (toys.interrupt, ())))
     environments.close()
 
 
-def test_another_cluster_than_the_one_that_was_joined_is_refused() -> None:
-    with pytest.raises(RunError, match=r"ray:127\.0\.0\.1:1 asks for another Ray cluster than"):
+def test_a_second_cluster_cannot_be_joined() -> None:
+    with pytest.raises(RunError, match=r"ray:127\.0\.0\.1:1 is not the Ray cluster at"):
         on_actors(environment_maker("Long-v0"), collectors="ray:127.0.0.1:1")
     joined = on_ray._ray().get_runtime_context().gcs_address
     on_actors(environment_maker("Long-v0"), collectors=f"ray:{joined}").close()
 
 
-def test_a_package_that_is_missing_there_is_named() -> None:
+def test_a_missing_package_is_named() -> None:
     make = environment_maker(toys.Elsewhere, {"only_in": os.getpid()})
     with pytest.raises(RunError, match="needs a package that is missing: no module 'simulator'"):
         on_actors(make)
 
 
-def test_a_collector_that_differs_is_refused_or_allowed(
+def test_a_different_collector_is_rejected_unless_allowed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(on_ray, "_here", lambda: surroundings() | {"mujoco": "2.1", "Python": "3"})
@@ -161,18 +159,18 @@ def test_a_collector_that_differs_is_refused_or_allowed(
     assert "collector 1 differs from this machine: Python" in caplog.text
 
 
-def test_more_collectors_than_cores_are_not_waited_for_for_ever(
+def test_waiting_for_more_collectors_than_cores_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eagerly.workers.remote_workers.STARTING", 5.0)
     settings = {"group_size": 1, "collectors": "ray", "num_collectors": 5, "timeout": 1.0}
-    message = r"has not started for 6 seconds: each of the 5 --num-collectors takes a core"
+    message = r"did not start within 6 seconds: each of the 5 --num-collectors requires a core"
     with pytest.raises(RunError, match=message):
         Environments(environment_maker("Long-v0"), 5, 0, **settings)
 
 
 class Kills(Callback):
-    """Kills a collector again and again."""
+    """Kills a collector repeatedly."""
 
     def __init__(self) -> None:
         self.killed = 0
@@ -180,7 +178,7 @@ class Kills(Callback):
     def on_round(self, trainer: Any) -> None:
         if trainer.steps % 120 == 0:
             found = [each for each in psutil.Process().children(recursive=True) if _collects(each)]
-            if found:  # else all of them are just being started again
+            if found:  # otherwise, all of them are being restarted
                 found[self.killed % len(found)].kill()
                 self.killed += 1
 
@@ -188,7 +186,7 @@ class Kills(Callback):
 def _collects(process: psutil.Process) -> bool:
     try:
         return "".join(process.cmdline()).startswith("ray::Collector")
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # it has ended
         return False
 
 

@@ -1,4 +1,4 @@
-"""Environments: seeds of episodes, real last observations, restoring by repeating."""
+"""Environments: episode seeds, final observations and restoring by replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def actions(count: int) -> np.ndarray:
 
 
 class Clears(toys.Counting):
-    """Observes the sum of its actions, each of which it sets to 0 after the step."""
+    """Observes the sum of its actions and sets each one to 0 after the step."""
 
     def step(self, action: np.ndarray) -> Any:
         observation, *rest = super().step(action)
@@ -29,7 +29,7 @@ class Clears(toys.Counting):
         return observation, *rest
 
 
-def test_an_environment_that_changes_its_actions_in_place_comes_back_into_its_episode() -> None:
+def test_an_environment_that_modifies_its_actions_is_restored() -> None:
     both = [Environments(lambda: Clears(length=9), 2, 5) for _ in range(2)]
     both[0].start()
     for _ in range(4):
@@ -40,7 +40,7 @@ def test_an_environment_that_changes_its_actions_in_place_comes_back_into_its_ep
     assert not both[1].lost.any()
 
 
-def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew() -> None:
+def test_the_final_observation_is_returned_and_the_next_episode_begins() -> None:
     environments = Environments(environment_maker("Terminating-v0"), 1, seed=0)
     environments.start()
     first = environments.observations[0, 0]
@@ -75,7 +75,7 @@ def test_every_episode_of_every_environment_has_its_own_seed() -> None:
 
     assert starts(0) == starts(0)
     assert starts(0) != starts(1)
-    assert len(set(starts(0))) > 15  # of 20 draws from 1000 numbers
+    assert len(set(starts(0))) > 15  # of 20 draws from 1,000 numbers
 
 
 def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
@@ -110,7 +110,7 @@ def test_an_episode_in_progress_is_restored_exactly(env: str) -> None:
         np.testing.assert_array_equal(again.rewards, step.rewards)
 
 
-def test_an_environment_that_does_not_repeat_itself_begins_a_fresh_episode() -> None:
+def test_an_irreproducible_environment_begins_a_fresh_episode() -> None:
     environments = Environments(environment_maker("Noisy-v0"), 2, seed=0)
     environments.start()
     for _ in range(5):
@@ -120,12 +120,12 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_fresh_episode() -> 
     assert restored.lost.tolist() == [True, True]
     assert abs(restored.observations[0, 1]) < 4.9  # a step count near 0, plus noise
     assert restored.state()["episodes"] == [1, 1]
-    for _ in range(50):  # counted from the fresh beginning, not from the lost one
+    for _ in range(50):  # counted from the start of the fresh episode
         step = restored.step(actions(2))
     assert step.episodes == [FinishedEpisode(0, 50.0, 50), FinishedEpisode(1, 50.0, 50)]
 
 
-def test_another_number_of_environments_begins_fresh_episodes() -> None:
+def test_a_different_number_of_environments_begins_fresh_episodes() -> None:
     environments = Environments(environment_maker("Long-v0"), 2, seed=0)
     environments.start()
     environments.step(actions(2))
@@ -137,7 +137,7 @@ def test_another_number_of_environments_begins_fresh_episodes() -> None:
 
 
 class Ramp(toys.Counting):
-    """Lasts 2 to 4 steps, as its seed says; step t gives the reward t."""
+    """Lasts 2 to 4 steps, depending on its seed; step t has the reward t."""
 
     def reset(self, **kwargs: Any) -> Any:
         observation, info = super().reset(**kwargs)
@@ -149,7 +149,7 @@ class Ramp(toys.Counting):
         return observation, float(self.count), *rest
 
 
-def test_episodes_that_ended_come_with_their_total_reward_and_length() -> None:
+def test_finished_episodes_have_a_total_reward_and_a_length() -> None:
     environments = Environments(environment_maker(Ramp), 3, seed=0)
     environments.start()
     found: list[FinishedEpisode] = []
@@ -164,7 +164,7 @@ def test_episodes_that_ended_come_with_their_total_reward_and_length() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7])
-def test_a_restored_episode_is_counted_from_its_beginning(steps: int) -> None:
+def test_a_restored_episode_is_counted_from_its_start(steps: int) -> None:
     both = [Environments(environment_maker(Ramp), 3, seed=0) for _ in range(2)]
     both[0].start()
     for _ in range(steps):
@@ -176,7 +176,7 @@ def test_a_restored_episode_is_counted_from_its_beginning(steps: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_episodes_that_are_not_repeated_are_counted_from_their_fresh_beginning(kept: bool) -> None:
+def test_episodes_that_are_not_replayed_are_counted_from_their_fresh_start(kept: bool) -> None:
     before = Environments(environment_maker("Long-v0"), 2, seed=0, restorable=kept)
     before.start()
     for _ in range(30):
@@ -189,7 +189,7 @@ def test_episodes_that_are_not_repeated_are_counted_from_their_fresh_beginning(k
     assert steps[-1].episodes == [FinishedEpisode(0, 40.0, 40), FinishedEpisode(1, 40.0, 40)]
 
 
-def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
+def test_numbers_in_the_final_info_of_an_episode_are_returned() -> None:
     environments = Environments(environment_maker("Success-v0"), 2, seed=0)
     environments.start()
     steps = [environments.step(actions(2)) for _ in range(3)]
@@ -210,10 +210,11 @@ def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
 
 
 class Fickle(toys.Counting):
-    """Carries a count of its resets on, or draws its rewards from nowhere.
+    """Depends on the number of its resets, or has unseeded random rewards.
 
     Args:
-        shows: Where that can be seen: "observation", "reward", "nowhere", or "draws".
+        shows: Where that is visible: "observation", "reward" or "nowhere"; or "draws" for random
+            rewards.
     """
 
     def __init__(self, shows: str) -> None:
@@ -237,7 +238,9 @@ class Fickle(toys.Counting):
 @pytest.mark.parametrize(
     ("shows", "lost"), [("observation", [0]), ("reward", [0]), ("draws", [0]), ("nowhere", [])]
 )
-def test_what_does_not_come_back_is_noticed_where_it_has_shown(shows: str, lost: list[int]) -> None:
+def test_an_episode_that_is_not_restored_is_detected_if_it_shows(
+    shows: str, lost: list[int]
+) -> None:
     make = environment_maker(Fickle, {"shows": shows})
     environments = Environments(make, 1, seed=0)
     environments.start()
@@ -249,7 +252,7 @@ def test_what_does_not_come_back_is_noticed_where_it_has_shown(shows: str, lost:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_that_episodes_do_not_repeat_themselves_is_remembered(kept: bool) -> None:
+def test_irreproducible_episodes_are_remembered(kept: bool) -> None:
     make = environment_maker(Fickle, {"shows": "nowhere"})
     environments = Environments(make, 1, seed=0, repeats=False)
     environments.start()
@@ -258,9 +261,9 @@ def test_that_episodes_do_not_repeat_themselves_is_remembered(kept: bool) -> Non
     restored = Environments(make, 1, seed=0, restorable=kept)
     restored.restore(state)
     assert restored.lost.any() != kept
-    assert restored.repeats is False  # although it came back
+    assert restored.repeats is False  # although its episode was restored
     assert restored.state()["repeats"] is False
-    del state["repeats"]  # as it was saved before
+    del state["repeats"]  # as saved before this was known
     restored = Environments(make, 1, seed=0, restorable=kept)
     restored.restore(state)
     assert restored.repeats is (True if kept else None)

@@ -1,4 +1,4 @@
-"""Collectors in processes: same bits, light, deaf to signals, never left behind, brought back."""
+"""Collectors in processes: exact, lightweight, restarted, never orphaned, ignoring signals."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ toys.register()
 
 @pytest.fixture
 def no_child_left() -> Iterator[None]:
-    """Checks that the test leaves no child process; those of other tests may still be there."""
+    """Checks that the test leaves no child process; those of other tests may remain."""
     before = set(multiprocessing.active_children())
     yield
     assert set(multiprocessing.active_children()) <= before
 
 
 def processes(make: Any, count: int, seed: int = 0, **more: Any) -> Environments:
-    """Makes environments with a process for each."""
+    """Creates environments, each in a separate process."""
     settings = {"group_size": 1, "collectors": "processes", "num_collectors": count}
     return Environments(make, count, seed, **settings | more)
 
@@ -74,7 +74,7 @@ def told(environments: Environments, method: str) -> list[Any]:
 STILL = np.zeros((2, 2), np.float32)
 
 
-def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_close(
+def test_a_worker_is_lightweight_ignores_signals_and_is_killed_if_it_does_not_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eagerly.environments.worker_process._PATIENCE", 2.0)
@@ -90,7 +90,7 @@ def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_c
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGHUP)
     assert environments.step(STILL).next_observations[0, :, 1].tolist() == [1, 1]
-    assert [pid for pid, _ in found] == pids(environments)  # none of them was started again
+    assert [pid for pid, _ in found] == pids(environments)  # none was restarted
     environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first will sleep for a minute
     workers = workers_of(environments)
     environments.close()
@@ -99,7 +99,7 @@ def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_c
 
 
 @pytest.mark.long
-def test_one_environment_alone_may_have_observations_of_any_space() -> None:
+def test_a_remote_environment_supports_any_observation_space() -> None:
     env = RemoteEnvironment(toys.TextObservations, toys.TextObservations)
     with closing(env):
         assert env.observation_space == toys.TextObservations.observation_space
@@ -116,7 +116,7 @@ def test_one_environment_alone_may_have_observations_of_any_space() -> None:
         ("Success-v0", {}, ["terminated", "infos"]),
     ],
 )
-def test_here_and_in_processes_environments_give_the_same_bits(
+def test_environments_in_processes_are_bitwise_identical(
     env: str, settings: dict[str, Any], what: list[str]
 ) -> None:
     make = environment_maker(env, settings)
@@ -134,7 +134,7 @@ def test_here_and_in_processes_environments_give_the_same_bits(
         np.testing.assert_array_equal(both[0].observations, both[1].observations)
         seen |= {part for part in what if np.any(getattr(one, part))}
     assert seen == set(what)
-    # Each takes up the other's episodes.
+    # Each restores the other's episodes.
     for here, there in (both, reversed(both)):
         there.restore(here.state())
         assert not there.lost.any()
@@ -142,7 +142,7 @@ def test_here_and_in_processes_environments_give_the_same_bits(
         environments.close()
 
 
-def test_groups_elsewhere_act_on_after_a_live_collector_was_restored() -> None:
+def test_remote_groups_continue_after_a_live_collector_is_restored() -> None:
     made = gymnasium.make("Pendulum-v1")
     agent = TD3(
         made.observation_space, made.action_space, TD3Config(hidden_sizes=(8,), mode="eager")
@@ -158,7 +158,7 @@ def test_groups_elsewhere_act_on_after_a_live_collector_was_restored() -> None:
 
 
 @pytest.mark.parametrize("policy_lag", [0, 1])
-def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
+def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
     train: TrainRun, policy_lag: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"env": "Hopper-v5", "num_envs": 4, "group_size": 2, "rollout_steps": 5}
@@ -166,14 +166,14 @@ def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
     straight = train("straight", **settings)
 
     class Kills(Callback):
-        """Kills the first collector and then the second, and looks at what they have loaded."""
+        """Kills the first collector, then the second, and records their loaded modules."""
 
         killed = 0
         loaded: ClassVar[set[str]] = set()
 
         def on_round(self, trainer: Any) -> None:
             environments = trainer.collector.environments
-            if not policy_lag and trainer.steps == 160:  # otherwise they are asked meanwhile
+            if not policy_lag and trainer.steps == 160:  # otherwise, a rollout is in progress
                 answers = environments._ask(dict.fromkeys(range(2), (toys.loaded, ())))
                 Kills.loaded.update(*(each for _, each in answers.values()))
             if trainer.steps in (60, 120):
@@ -183,8 +183,8 @@ def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
     first = settings | {"steps": 161, "collectors": "processes", "num_collectors": 2}
     train("parts", callbacks=[Kills()], **first)
     assert Kills.killed == 2
-    assert caplog.text.count("its episodes are repeated") >= 2
-    if not policy_lag:  # with a policy to act with, and light all the same
+    assert caplog.text.count("restarting and replaying its episodes") >= 2
+    if not policy_lag:  # lightweight although they act
         assert "eagerly.policies.numpy_actor" in Kills.loaded
         assert not {"tensorflow", "keras"} & Kills.loaded
         train("parts", steps=221, collectors="here", num_collectors=0)
@@ -201,7 +201,7 @@ def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
     ],
     ids=["memory", "one group"],
 )
-def test_where_a_policy_acts_here_collectors_only_step(
+def test_collectors_only_step_if_the_policy_acts_in_the_trainer(
     train: TrainRun, settings: dict[str, Any], parts: int
 ) -> None:
     settings |= {"env": "Hopper-v5", "num_envs": 4, "rollout_steps": 3, "steps": 240}
@@ -222,9 +222,7 @@ def test_where_a_policy_acts_here_collectors_only_step(
         ({"num_envs": 3, "collectors": "here"}, 1),
     ],
 )
-def test_more_collectors_than_there_is_to_do_are_refused(
-    settings: dict[str, Any], most: int
-) -> None:
+def test_more_collectors_than_groups_are_rejected(settings: dict[str, Any], most: int) -> None:
     settings = {"env": "Pendulum-v1", "collectors": "processes"} | settings
     RunConfig(**settings, num_collectors=most)
     with pytest.raises(
@@ -234,14 +232,14 @@ def test_more_collectors_than_there_is_to_do_are_refused(
 
 
 @pytest.mark.parametrize("as_it_starts", [False, True])
-def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
+def test_an_unread_answer_is_not_mistaken_for_the_next_one(
     monkeypatch: pytest.MonkeyPatch, as_it_starts: bool
 ) -> None:
     def interrupted(self: Any, timeout: float = 0.0) -> Any:
         raise KeyboardInterrupt
 
     make = environment_maker("Pendulum-v1")
-    count = 1 if as_it_starts else 2  # of which the second is asked, too
+    count = 1 if as_it_starts else 2  # the second also receives a request
     here, there = Environments(make, count, 0, group_size=1), processes(make, count)
     for environments in (here, there):
         environments.start()
@@ -258,7 +256,7 @@ def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
     there.close()
 
 
-def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_lost() -> None:
+def test_a_lost_irreproducible_environment_begins_a_fresh_episode() -> None:
     environments = processes(environment_maker("Noisy-v0"), 2)
     environments.start()
     for _ in range(5):
@@ -266,7 +264,7 @@ def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_l
     os.kill(pids(environments)[1], signal.SIGKILL)
     step = environments.step(STILL)
     assert environments.lost.tolist() == [False, True]
-    assert np.abs(step.observations[0, :, 1] - [5, 0]).max() < 4.9  # a step count, and noise
+    assert np.abs(step.observations[0, :, 1] - [5, 0]).max() < 4.9  # step counts, plus noise
     assert [len(actions) for actions in environments.state()["actions"]] == [6, 1]
     assert environments.state()["episodes"] == [0, 1]
     assert environments.repeats is False
@@ -275,12 +273,12 @@ def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_l
     environments.close()
 
 
-def test_a_collector_that_dies_at_every_try_is_given_up_and_named(
+def test_a_collector_that_dies_at_every_attempt_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eagerly.workers.recovery._TRIES", 2)
     environments = made()
-    died = r"process of collector 1 \(exit code 7\) has died, as it did 2 times in a row"
+    died = r"collector process 1 died \(exit code 7\): giving up after 2 attempts"
     with pytest.raises(RunError, match=died):
         environments.step(np.array([[0, 0], [0, 3]], np.float32))
     left = pids(environments)
@@ -291,12 +289,14 @@ def test_a_collector_that_dies_at_every_try_is_given_up_and_named(
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        ("own", "joint 3 is at 80.0 degrees"),  # a class that cannot be pickled, nor made again
+        ("own", "joint 3 is at 80.0 degrees"),  # a class that can be neither pickled nor recreated
         ("connection", "ConnectionResetError: the robot hung up"),
         ("runtime", "RuntimeError: the arm is stuck"),
     ],
 )
-def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
+def test_an_error_in_an_environment_is_reported_with_its_traceback(
+    error: str, message: str
+) -> None:
     environments = processes(environment_maker(toys.Failing, {"error": error}), 1)
     environments.start()
     with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
@@ -306,13 +306,13 @@ def test_what_an_environment_raises_is_told_with_its_traceback(error: str, messa
 
 
 @pytest.mark.usefixtures("no_child_left")
-def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
+def test_an_error_while_a_worker_creates_its_environment_is_reported() -> None:
     here = {"error": "", "made_in": os.getpid()}
-    with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
+    with pytest.raises(RunError, match=r"cannot be created with .*: no port is free"):
         processes(environment_maker(toys.Failing, here), 2)
 
 
-def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_start_is_not_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: ended.append(self._what))
     make = environment_maker(toys.Slow, {"seconds": 1.5})
@@ -322,15 +322,15 @@ def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("no_child_left")
-def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_never_becomes_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagerly.workers.remote_workers.STARTING", 1.0)
     stuck = environment_maker(toys.Slow, {"seconds": 600.0})
-    with pytest.raises(RunError, match=r"of collector 0 have not been made for 1\.2 seconds"):
+    with pytest.raises(RunError, match=r"collector 0 did not create its .* within 1\.2 seconds"):
         processes(stuck, 1, timeout=0.2)
 
 
 @pytest.mark.usefixtures("no_child_left")
-def test_what_cannot_be_sent_is_told() -> None:
+def test_an_unpicklable_factory_is_reported() -> None:
     lock = threading.Lock()
 
     def make() -> toys.Counting:
@@ -344,39 +344,41 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 
 @pytest.mark.usefixtures("no_child_left")
-def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
+def test_a_failing_worker_is_reported_with_the_step_of_the_run(
+    train: TrainRun, tmp_path: Path
+) -> None:
     settings = {"env": toys.Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
     with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
         train(**settings, collectors="processes")
 
 
 @pytest.mark.usefixtures("no_child_left")
-def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
+def test_a_trainer_that_cannot_start_leaves_no_processes(train: TrainRun) -> None:
     train(env="Long-v0", num_envs=2, steps=20)
-    with pytest.raises(RunError, match="does not fit the settings") as kept:
+    with pytest.raises(RunError, match="does not match the settings") as kept:
         train(hidden_sizes=(9, 9), collectors="processes", override=True)
     assert kept
 
 
-def test_a_collector_that_holds_the_interpreter_lock_is_started_again(
+def test_a_collector_that_holds_the_interpreter_lock_is_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = environment_maker(toys.Holding, {"mark": str(tmp_path / "mark")})
-    environments = processes(make, 1, timeout=2.0)  # so that 4 s of silence are too many
+    environments = processes(make, 1, timeout=2.0)  # the limit is 4 s of silence
     environments.start()
     steps = [environments.step(STILL[:1]) for _ in range(3)]
     assert [float(step.next_observations[0, 0, 1]) for step in steps] == [1, 2, 3]
     assert not environments.lost.any()
-    assert "process of collector 0 has given no sign of life for 4 seconds; it is" in caplog.text
+    assert "collector process 0 has sent no heartbeat for 4 seconds: restarting" in caplog.text
     environments.close()
 
 
-def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping(
+def test_a_stopped_collector_does_not_prevent_a_run_from_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eagerly.environments.silence._HURRIED", 2.0)
     monkeypatch.setattr("eagerly.environments.worker_process._PATIENCE", 0.5)
-    environments = made()  # without a timeout it would be waited for as long as it is stopped
+    environments = made()  # without a timeout, so a frozen process is never lost
     environments.step(STILL)
     os.kill(pids(environments)[0], signal.SIGSTOP)
     with StopSignals() as signals:
@@ -392,7 +394,7 @@ def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping(
     assert all(gone(pid) for pid in stopped)
 
 
-def test_silence_counts_ticks_beyond_the_timeout_since_the_last_sign_of_life() -> None:
+def test_silence_counts_ticks_beyond_the_timeout_since_the_last_heartbeat() -> None:
     silence = Silence(3.0)  # and 2 s of grace
     assert not any(silence.tick() for _ in range(4))
     silence.end()
@@ -441,8 +443,8 @@ END
 
 
 def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
-    (path / "tensorflow.py").touch()  # as good as the real one, which takes seconds to import
-    # Output goes to files: a pipe would be waited for until the last worker has closed it.
+    (path / "tensorflow.py").touch()  # replaces the real one, which takes seconds to import
+    # Output goes to files: reading a pipe would wait until the last worker has closed it.
     with (path / "out").open("w+") as out, (path / "err").open("w+") as err:
         done = subprocess.run(
             [sys.executable, program],
@@ -452,23 +454,23 @@ def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
             timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        time.sleep(0.5)  # for complaints of workers
+        time.sleep(0.5)  # for error messages of workers
     texts = [(path / name).read_text() for name in ("out", "err")]
     return subprocess.CompletedProcess(done.args, done.returncode, *texts)
 
 
-def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
-    # No main guard, a class of the program itself, TensorFlow at its top.
+def test_the_main_program_is_not_rerun_and_its_environments_are_sent(tmp_path: Path) -> None:
+    # The program has no main guard, defines an environment and imports TensorFlow.
     end = "print(*[made.step(STILL).rewards[0] for made in every], flush=True)"
     (tmp_path / "program.py").write_text(PROGRAM.replace("HANGS", "False").replace("END", end))
     done = _run(tmp_path, "program.py")
     assert done.returncode == 0, done.stderr
     first, workers, rewards = done.stdout.splitlines()
     assert (first, rewards) == ("the program runs", "[0. 0.] [0. 0.]")
-    assert all(gone(int(pid)) for pid in workers.split())  # although nobody closed them
+    assert all(gone(int(pid)) for pid in workers.split())  # although they were not closed
 
 
-def test_no_worker_outlives_a_trainer_that_is_killed_not_even_one_that_is_frozen(
+def test_no_worker_outlives_a_killed_trainer_not_even_a_frozen_one(
     tmp_path: Path,
 ) -> None:
     end = """

@@ -1,4 +1,4 @@
-"""Collectors on Ray: what needs no cluster, and, in a network of their own, what needs one."""
+"""Collectors on Ray: tests without a cluster, and tests with one in an isolated network."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from tests.helpers import ROOT
 
 toys.register()
 HAS_RAY = importlib.util.find_spec("ray") is not None
-# A network with an address besides that of the loopback interface.
+# A network with another address in addition to the loopback interface.
 NETWORK = "ip link set lo up && ip addr add 10.9.8.7/24 dev lo && ip route add default dev lo"
 ALONE = ["unshare", "-rn", "sh", "-c", NETWORK + ' && exec "$@"', "sh"]
-ENDED = 15.0  # seconds after the learner's end in which nothing may be left
+ENDED = 15.0  # seconds allowed for all processes to end after the learner
 
 
 def _alone() -> list[str]:
-    """Returns the first words of a command that has a network of its own."""
+    """Returns the words that make the command after them run in an isolated network."""
     if not HAS_RAY:
         pytest.skip("Ray is not installed: pip install eagerly[ray]")
     if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("unshare and ip are needed for a network of its own")
+        pytest.skip("an isolated network requires unshare and ip")
     if subprocess.run([*ALONE, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this user may not make a network of their own (unshare -rn)")
+        pytest.skip("this user may not create an isolated network (unshare -rn)")
     return ALONE
 
 
 @pytest.mark.long
-def test_on_a_cluster_of_this_machine(tmp_path: Path) -> None:
+def test_the_cases_on_a_local_cluster(tmp_path: Path) -> None:
     cases = Path(__file__).with_name("ray_cases.py")
     words = ["-q", "-x", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "cases")]
     done = subprocess.run(
@@ -57,7 +57,7 @@ def test_on_a_cluster_of_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy_lag", ["0", "1"])
-def test_actors_nodes_and_learners_that_are_killed_change_nothing(
+def test_killed_actors_nodes_and_learners_do_not_change_a_run(
     tmp_path: Path, policy_lag: str
 ) -> None:
     words = ["td3", "--env", "Hopper-v5", "--steps", "2400", "--kills", "6", "--kill-seed", "3"]
@@ -77,10 +77,10 @@ def test_actors_nodes_and_learners_that_are_killed_change_nothing(
 
 
 @pytest.mark.long
-def test_nothing_is_left_of_a_cluster_whose_learner_was_killed(tmp_path: Path) -> None:
-    # In a session of its own, by which its processes are found, whoever their parents are.
+def test_no_process_of_a_cluster_outlives_its_killed_learner(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--num-envs", "2", "--group-size", "1"]
     words += ["--collectors", "ray", "--run-dir", "run", "--evaluate-every-steps", "200"]
+    # All processes that are new count, whatever their parents are.
     before = {each.pid for each in psutil.process_iter()}
     learner = subprocess.Popen(
         [*_alone(), sys.executable, ROOT / "scripts" / "train.py", *words],
@@ -100,7 +100,7 @@ def test_nothing_is_left_of_a_cluster_whose_learner_was_killed(tmp_path: Path) -
         assert learner.poll() is None
         time.sleep(0.1)
     collectors = [pid for pid, text in left().items() if "ray::Collector" in text]
-    os.kill(collectors[0], signal.SIGSTOP)  # it would not notice that its cluster has ended
+    os.kill(collectors[0], signal.SIGSTOP)  # stopped, it does not notice that its cluster has ended
     learner.kill()
     learner.wait()
     deadline = time.monotonic() + ENDED
@@ -116,28 +116,28 @@ def _words(process: psutil.Process) -> str:
         return ""
 
 
-def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_installation_of_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"cannot be imported .*: install eagerly\[ray\]"):
         Environments(environment_maker("Long-v0"), 1, 0, collectors="ray")
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install eagerly[ray]")
-def test_a_head_that_does_not_answer_is_named() -> None:
-    with pytest.raises(RunError, match=r"no Ray cluster answers at 127.0.0.1:1: .*ray start --he"):
+def test_an_unreachable_head_node_is_reported() -> None:
+    with pytest.raises(RunError, match=r"no Ray cluster is reachable at 127.0.0.1:1: .*ray start"):
         Environments(environment_maker("Long-v0"), 1, 0, collectors="ray:127.0.0.1:1")
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install eagerly[ray]")
 @pytest.mark.long
-def test_a_port_that_accepts_connections_and_never_answers_is_given_up() -> None:
+def test_a_port_that_accepts_connections_and_never_responds_is_reported() -> None:
     with socket.create_server(("", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RunError, match=rf"no Ray cluster answers at {address}: .*ray start"):
+        with pytest.raises(RunError, match=rf"no Ray cluster is reachable at {address}: .*ray st"):
             Environments(environment_maker("Long-v0"), 1, 0, collectors=f"ray:{address}")
 
 
-def test_what_differs_between_a_collector_and_here_is_listed() -> None:
+def test_differences_of_a_collector_are_listed() -> None:
     here = surroundings()
     assert {"Python", "eagerly", "gymnasium", "mujoco", "numpy", "instruction set"} == set(here)
     assert differences(here, here) == ""
@@ -146,6 +146,6 @@ def test_what_differs_between_a_collector_and_here_is_listed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["there", "ray:", "ray:host", "ray:host:port", "ray://host:1"])
-def test_collectors_that_there_are_not_are_refused(kind: str) -> None:
+def test_unknown_collectors_are_rejected(kind: str) -> None:
     with pytest.raises(ValueError, match="collectors must be here, processes, ray, or ray:HOST"):
         Environments(environment_maker("Long-v0"), 1, 0, collectors=kind)

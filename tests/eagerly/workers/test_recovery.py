@@ -1,4 +1,4 @@
-"""What is done again where a collector is lost, with collectors that follow a script."""
+"""Recovery from lost collectors, which are scripted here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE = "done"
 
 
 class Scripted:
-    """Answers groups one after the other, and keeps what was asked."""
+    """Returns scripted answers in order and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -39,27 +39,27 @@ class Scripted:
 
 
 def begun(scripted: Scripted) -> list[tuple[int, int]]:
-    """Returns group and episode of every request to begin one."""
+    """Returns the group and the episode of each request to begin one."""
     return [
         (at, given[0][0]) for at, (name, given) in scripted.asked if name is EnvironmentGroup.begin
     ]
 
 
 def log_of(observations: np.ndarray, *, keeps_actions: bool = True) -> EpisodeLog:
-    """Returns a log of environments that are where these observations were made."""
+    """Returns a log of environments with these current observations."""
     log = EpisodeLog(len(observations), keeps_actions=keeps_actions)
     log.observations = observations
     return log
 
 
-def test_only_what_the_last_try_did_not_bring_back_counts_as_lost() -> None:
+def test_only_environments_not_restored_by_the_last_attempt_count_as_lost() -> None:
     elsewhere, returns = np.zeros((1, 2), np.float32), np.zeros(1)
     scripted = Scripted(
         LostError(),
-        (elsewhere, returns),  # it did not come back
+        (elsewhere, returns),  # not restored
         (elsewhere, returns),  # a fresh episode
         LostError(),
-        (BEFORE, returns),  # it did
+        (BEFORE, returns),  # restored
         DONE,
     )
     recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
@@ -68,12 +68,12 @@ def test_only_what_the_last_try_did_not_bring_back_counts_as_lost() -> None:
     assert not recovery.taken_lost().any()
 
 
-def test_a_collector_that_is_lost_as_fresh_episodes_begin_is_lost_with_all_its_groups() -> None:
+def test_a_collector_lost_while_fresh_episodes_begin_loses_all_its_groups() -> None:
     elsewhere, here, returns = np.zeros((1, 2), np.float32), np.ones((1, 2)), np.zeros(1)
     scripted = Scripted(
         *(LostError(), LostError()),
-        *((elsewhere, returns), (here, returns)),  # the first group did not come back
-        LostError(),  # as it begins afresh: the other one is gone, too
+        *((elsewhere, returns), (here, returns)),  # the first group is not restored
+        LostError(),  # while it begins a fresh episode: the other group is lost too
         *((here, returns), (here, returns)),
         *(DONE, DONE),
     )
@@ -84,7 +84,7 @@ def test_a_collector_that_is_lost_as_fresh_episodes_begin_is_lost_with_all_its_g
     assert not recovery.taken_lost().any()
 
 
-def test_without_repeating_a_group_begins_its_next_episodes_at_once() -> None:
+def test_without_replay_a_group_begins_its_next_episodes_at_once() -> None:
     scripted = Scripted(LostError(), (BEFORE, np.zeros(1)), DONE)
     recovery = Recovery(scripted, [range(1)], log_of(BEFORE, keeps_actions=False), restorable=False)
     assert recovery.ask({0: STEP}) == {0: DONE}
@@ -92,9 +92,9 @@ def test_without_repeating_a_group_begins_its_next_episodes_at_once() -> None:
     assert recovery.taken_lost().tolist() == [True]
 
 
-def test_a_collector_that_is_lost_at_five_tries_is_given_up() -> None:
-    scripted = Scripted(*[LostError("collector 0 has died")] * 5)
+def test_a_collector_lost_at_five_attempts_is_reported() -> None:
+    scripted = Scripted(*[LostError("collector 0 died")] * 5)
     recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
-    with pytest.raises(RunError, match="collector 0 has died, as it did 5 times in a row"):
+    with pytest.raises(RunError, match="collector 0 died: giving up after 5 attempts"):
         recovery.ask({0: STEP})
     assert begun(scripted) == [(0, 0)] * 4
