@@ -181,7 +181,7 @@ def evaluate(
     seeds = evaluation_seeds(seed, episodes)
     if isinstance(env, gymnasium.Env):
         if env_kwargs:
-            raise ValueError("env_kwargs are for an environment that is created here")
+            raise ValueError("env_kwargs requires an id or a factory as env; got an instance")
         return run_episodes(policy, env, seeds, steps_limit=steps_limit)
     with closing(environment_maker(env, env_kwargs)()) as made:
         return run_episodes(policy, made, seeds, steps_limit=steps_limit)

@@ -108,7 +108,7 @@ def split_name(name: str, role: str, expected: str) -> tuple[str, str]:
     parts = (*module.split("."), *attribute.split("."))
     if module.endswith(".py"):
         raise ValueError(
-            f"{role} must be {expected}; got {name!r}. A module is named without its ending, "
+            f"{role} must be {expected}; got {name!r}: omit the file extension, as in "
             f"{module.removesuffix('.py')}:{attribute}"
         )
     if not colon or not all(part.isidentifier() for part in parts):
@@ -181,16 +181,16 @@ def check_outside(name: str, folder: Path) -> None:
         Path(place, *inner[:depth]) for place in places for depth in range(1, len(inner) + 1)
     ]
     if any(place.resolve().is_relative_to(inside) for place in places):
-        raise ImportError("it lies in the run directory")
+        raise ImportError("it is inside the run directory")
 
 
 def _found(name: str) -> ModuleSpec:
     """Returns the spec of the top-level package, since finding a submodule would execute it."""
     top, *inner = name.split(".")
     if not all(part.isidentifier() for part in (top, *inner)):
-        raise ValueError(f"{name!r} is not the name of a module")
+        raise ValueError(f"{name!r} is not a valid module name")
     if top in sys.stdlib_module_names:
-        raise ImportError(f"{top} belongs to Python itself")
+        raise ImportError(f"{top} is part of the standard library")
     with working_directory_last():
         found = importlib.util.find_spec(top)
     if found is None:

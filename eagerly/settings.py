@@ -139,7 +139,7 @@ class Setting:
             if self.names and value and not value.startswith(FACTORY):
                 split_name(value, self.name, self.names)
             is_text = value.encode(errors="ignore").decode() == value
-            return "" if is_text else "text that UTF-8 can hold"
+            return "" if is_text else "text that UTF-8 can encode"
         if kind is tuple and not isinstance(value, tuple):
             return "a tuple of int"
         values = value if kind is tuple else (value,)

@@ -121,7 +121,7 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
         return {key: _taken(part, saved[key], f"{key} of {name}") for key, part in own.items()}
     if isinstance(own, list) and own:
         if not isinstance(saved, list) or len(saved) != len(own):
-            raise _refused(name, f"a list of {len(own)}", saved)
+            raise _refused(name, f"a list of length {len(own)}", saved)
         return [_taken(*each, name) for each in zip(own, saved, strict=True)]
     if isinstance(own, Fraction):
         if not (isinstance(saved, str) and _FRACTION.fullmatch(saved)):
@@ -138,7 +138,7 @@ def _plain(own: Any, saved: Any, name: str) -> Any:
             raise _refused(name, "a finite number", saved)
         return None if saved is None else float(saved)
     if type(saved) is not type(own) or (type(own) is int and saved < 0):
-        expected = "a whole number of at least 0" if type(own) is int else type(own).__name__
+        expected = "an integer of at least 0" if type(own) is int else type(own).__name__
         raise _refused(name, expected, saved)
     return saved
 
@@ -208,7 +208,7 @@ def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
     for name, dtype, shape in headers:
         kind = np.dtype(dtype)
         if kind.kind not in "biuf":
-            raise ValueError(f"{name} is an array of {kind}, not of numbers")
+            raise ValueError(f"{name} must be a numeric array; got dtype {kind}")
         size = kind.itemsize * math.prod(shape)
         content = bytearray(values[start : start + size])  # writable, as the original array
         arrays[name] = np.frombuffer(content, kind).reshape(shape)
@@ -240,7 +240,7 @@ def _without(state: Any, name: str) -> Any:
         return [_without(value, inner) for _, inner, value in _inner(state, name)]
     if not (state is None or isinstance(state, bool | int | float | str)):
         raise TypeError(
-            f"a state holds numbers, text, truth values, None, arrays, lists and dictionaries; "
-            f"{name} is {type(state).__name__}: make it one of these"
+            f"a state can hold numbers, strings, booleans, None, arrays, lists and dictionaries; "
+            f"{name} is {type(state).__name__}: convert it to one of these"
         )
     return state

@@ -12,8 +12,8 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 WHICH = click.option(
     "--which",
     type=click.Choice(["best", "latest"]),
-    help="The policy with the best evaluation since the first update, or the newest one. "
-    "[default: best, or latest where there is no best yet]",
+    help="Policy of the best evaluation since the first update, or the latest policy. "
+    "[default: best, or latest without a best one]",
 )
 
 

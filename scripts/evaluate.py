@@ -23,23 +23,25 @@ from eagerly.training.signals import terminated_by_signals
 @click.command(cls=Command)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
-    "--episodes", type=click.IntRange(min=1, max=MOST_EPISODES), help="[default: as in training]"
+    "--episodes",
+    type=click.IntRange(min=1, max=MOST_EPISODES),
+    help="Number of episodes. [default: --evaluation-episodes of the run]",
 )
 @WHICH
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Seed of the episodes. [default: as in training, which repeats its evaluation]",
+    help="Seed of the episodes. [default: --evaluation-seed of the run, for the same episodes]",
 )
 @click.option(
     "--steps-limit",
     type=click.IntRange(min=1),
-    help="An episode that lasts longer is ended. [default: --evaluation-steps-limit of the run]",
+    help="Maximum steps per episode. [default: --evaluation-steps-limit of the run]",
 )
 @click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also record the first episode in this .mp4; no display is needed.",
+    help="Also record the first episode to this .mp4 file; no display is needed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
@@ -53,9 +55,9 @@ def main(
     as_json: bool,
     trust: bool,
 ) -> None:
-    """Evaluates the policy of the run in RUN_DIR over whole episodes, without exploration noise."""
+    """Evaluate the policy of the run in RUN_DIR over whole episodes, without exploration noise."""
     if video and video.suffix != ".mp4":
-        raise click.BadParameter(f"a video must end in .mp4; got {video}")
+        raise click.BadParameter(f"--video must end in .mp4; got {video}")
     log_to_terminal()
     try:
         with quiet_tensorflow():
@@ -86,7 +88,7 @@ def main(
             camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
             watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
             opened.callback(watchdog.close)
-            with watchdog.calling(f"making environment {make.name!r}"):
+            with watchdog.calling(f"creating environment {make.name!r}"):
                 made = make()
             observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
             name = f"environment {make.name!r}"
@@ -110,7 +112,7 @@ def main(
                 # The same seed repeats the episode. The image after the reset adds one.
                 pictures = int(evaluation.lengths[0]) + 1
                 with tqdm(
-                    desc="video", total=pictures, unit=" pictures", disable=silent, leave=False
+                    desc="video", total=pictures, unit=" frames", disable=silent, leave=False
                 ) as bar:
                     filmed = camera.record(
                         policy, seeds[0], video, steps_limit=steps_limit, watch=bar.update
@@ -138,11 +140,11 @@ def _print(evaluation: Any, step: int, about: dict[str, Any]) -> None:
     )
     echo(
         f"{about['which']} policy of {about['run_dir']} (step {step}): return {mean} ± {deviation} "
-        f"over {episodes} episodes of {about['env']}, from {least} to {most}, mean length "
+        f"over {episodes} episodes of {about['env']}, min {least}, max {most}, mean length "
         f"{figures['length_mean']:.0f}"
     )
     for name, value in evaluation.info_means().items():
-        echo(f"  {name} at the end: mean {value:.4g}")
+        echo(f"  mean {name} at episode end: {value:.4g}")
 
 
 if __name__ == "__main__":

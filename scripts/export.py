@@ -26,20 +26,20 @@ from eagerly.storage.evaluations import format_return
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
-    help="Model precision; int8 computes with integers only.",
+    help="Numeric precision of the model; int8 uses integer arithmetic only.",
 )
 @WHICH
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="The directory to create; it must not exist.",
+    help="Directory to create; it must not exist.",
 )
 @click.option(
     "--episodes",
     type=click.IntRange(min=0, max=MOST_EPISODES),
-    help="Episodes to play with the policy and with the export, to compare returns; 0 for none. "
-    "[default: 5 in float32, else 20]",
+    help="Episodes run with the policy and with the exported model to compare returns; 0: none. "
+    "[default: 5 for float32, otherwise 20]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
@@ -53,7 +53,7 @@ def main(
     as_json: bool,
     trust: bool,
 ) -> None:
-    """Exports the policy of the run in RUN_DIR to files that need neither eagerly nor TensorFlow.
+    """Export the policy of the run in RUN_DIR to files that need neither eagerly nor TensorFlow.
 
     The output directory contains the model, runner.py (runs the model with NumPy and one runtime),
     policy.json, examples and a model card. It is created only if all checks pass.
@@ -98,7 +98,7 @@ def _print_measured(measured: Mapping[str, Any]) -> None:
             format_return(measured["returns"][name]["mean"]) for name in ("exported", "policy")
         )
         count = len(measured["returns"]["policy"]["returns"])
-        echo(f"  return over {count} episodes: {exported}, {before} with the policy itself")
+        echo(f"  mean return over {count} episodes: {exported} (original policy: {before})")
 
 
 if __name__ == "__main__":

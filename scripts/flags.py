@@ -46,12 +46,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise click.BadParameter(f"expected seeds such as 0..4 or 0,3,7; got {text!r}")
         first, last = int(ends[1]), int(ends[2] or ends[1])
         if last < first:
-            raise click.BadParameter(f"{part.strip()} ends before it begins")
+            raise click.BadParameter(f"expected an ascending range; got {part.strip()}")
         if len(found) + last - first >= _MOST_SEEDS:
             raise click.BadParameter(f"expected at most {_MOST_SEEDS} seeds; got {text!r}")
         found += range(first, last + 1)
     if len(set(found)) < len(found):
-        raise click.BadParameter(f"expected each seed once; got {text!r}")
+        raise click.BadParameter(f"expected distinct seeds; got {text!r}")
     return tuple(found)
 
 
@@ -159,7 +159,7 @@ def format_config(*configs: Settings) -> str:
                         item = tomlkit.inline_table()
                         item.update(value)
                 except ValueError as error:
-                    raise RunError(f"TOML cannot hold {name} {value}: {error}") from error
+                    raise RunError(f"TOML cannot represent {name} {value}: {error}") from error
                 document.add(name, item)
     return tomlkit.dumps(document).lstrip()
 

@@ -117,14 +117,14 @@ class Job:
         try:
             return f"{self.steps} steps; {read_results(self.run.evaluations_path)}"
         except RunError:
-            return f"{self.steps} steps; evaluations.csv is damaged, its figures cannot be read"
+            return f"{self.steps} steps; evaluations.csv is damaged and cannot be read"
 
     def failure(self) -> str:
         """Returns the cause of a failure: the signal, error message, or end of the output."""
         code, text = self.process.returncode, self.process.printed().strip()
         if code < 0:
             name = signal.Signals(-code).name
-            return f"its process died of {name}; it continues from its last checkpoint"
+            return f"process killed by {name}; the run can resume from its last checkpoint"
         _, error, message = f"\n{text}".rpartition("\nError: ")
         return message if error else f"exit code {code}\n{text[-_END_OF_OUTPUT:]}"
 
@@ -184,7 +184,7 @@ class Jobs:
         if self._signals.received and not self._stopping:
             self._stopping = True
             if names := ", ".join(job.name for job in self._running):
-                self._say(f"stopping once these are saved: {names} (a second Ctrl-C stops at once)")
+                self._say(f"stopping after saving {names} (a second Ctrl-C stops immediately)")
             for job in self._running:
                 job.process.terminate()
         while self._waiting and len(self._running) < self._at_a_time and not self._stopping:
@@ -209,8 +209,8 @@ class Jobs:
             self._say(f"{job.name}: cannot be started: {error}")
             return
         self._running.append(job)
-        begins = f"continues at step {job.steps}" if job.steps else "begins"
-        self._say(f"{job.name}: {begins}, log in {job.log}")
+        begins = f"resumes at step {job.steps}" if job.steps else "starts"
+        self._say(f"{job.name}: {begins}, log: {job.log}")
 
     def _ending(self, job: Job) -> str:
         if job.state == "finished":

@@ -33,15 +33,15 @@ class _Lazy(click.Command):
 @click.group(cls=CommandGroup)
 @click.version_option(__version__, message="eagerly %(version)s")
 def main() -> None:
-    """Trains deterministic actor-critic agents for continuous control."""
+    """Train deterministic actor-critic agents for continuous control."""
 
 
 for words in (
     ("train", "train", "main", "Train an agent."),
-    ("resume", "train", "resume", "Continue a run with its saved settings."),
-    ("evaluate", "evaluate", "main", "Run episodes with a trained policy, and film one."),
-    ("export", "export", "main", "Write a trained policy as files that act without TensorFlow."),
-    ("plot", "plot", "main", "Draw and compare learning curves."),
+    ("resume", "train", "resume", "Resume a run with its saved settings."),
+    ("evaluate", "evaluate", "main", "Evaluate a trained policy and record a video."),
+    ("export", "export", "main", "Export a trained policy to files that run without TensorFlow."),
+    ("plot", "plot", "main", "Plot and compare learning curves."),
     ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
 ):
     main.add_command(_Lazy(*words))

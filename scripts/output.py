@@ -96,7 +96,7 @@ def tell(text: object) -> None:
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         with suppress(OSError):
-            echo("nobody reads the output any more: the run goes on without it", err=True)
+            echo("standard output is closed: the run continues without it", err=True)
 
 
 class _Terminal(logging.Handler):
@@ -119,7 +119,7 @@ def log_to_terminal() -> None:
 
 
 TRUST_HELP = (
-    "Let all settings of the run directory take effect, even if somebody else made it: modules to "
-    "import, environment arguments, addresses and numbers of collectors. Runs that you have "
-    "trained there need no --trust."
+    "Apply all settings of the run directory, even if another user created it: modules to import, "
+    "environment arguments, addresses and numbers of collectors. Runs that you trained there need "
+    "no --trust."
 )

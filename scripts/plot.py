@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eagerly.curves.tables import RunGroup
 
 _ENOUGH = 5  # runs needed for nearly nominal coverage of the intervals
-_NOTHING = "there is no evaluation in these runs yet"
+_NOTHING = "these runs have no evaluations yet"
 
 
 @click.command(cls=Command)
@@ -31,52 +31,52 @@ _NOTHING = "there is no evaluation in these runs yet"
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("curves.png"),
-    help="The picture; its ending, .png or .svg, says of which kind.",
+    help="Image file to write, .png or .svg.",
 )
 @click.option(
     "--x",
     "axis",
     type=click.Choice(["steps", "time"]),
     default="steps",
-    help="Environment steps, or wall time without the time in which nothing ran.",
+    help="Horizontal axis: environment steps, or wall time excluding interruptions.",
 )
 @click.option(
     "--metric",
     type=click.Choice(["return", "success"]),
     default="return",
-    help="Mean return of an evaluation, or the share of its episodes that succeeded.",
+    help="Mean return or success rate of each evaluation.",
 )
 @click.option(
     "--statistic",
     type=click.Choice(["iqm", "mean"]),
     default="iqm",
-    help="Of the runs: the mean of their middle half, or of all.",
+    help="Statistic over runs: interquartile mean (of the middle half), or mean.",
 )
 @click.option(
     "--theme",
     type=click.Choice(["light", "dark", "both"]),
     default="light",
-    help="For light or dark pages; both: a second picture whose name ends in -dark.",
+    help="Colors for light or dark pages; both: a second image whose name ends in -dark.",
 )
 @click.option(
     "--until",
     type=click.IntRange(min=1),
     metavar="STEPS",
-    help="Leave out what came later: compares runs of different lengths.",
+    help="Last step to include, for comparing runs of different lengths.",
 )
 @click.option(
     "--baseline",
     metavar="LABEL",
-    help="Compare all others with the runs of this label, in a second picture and table.",
+    help="Compare all other runs with those of this label, in a second image and table.",
 )
 @click.option(
     "--rename",
     nargs=2,
     multiple=True,
     metavar="LABEL NAME",
-    help="Call runs of a label something else; may be given several times.",
+    help="Replace a label by a new name; can be repeated.",
 )
-@click.option("--title", default="", show_default=False, help="Written above the picture.")
+@click.option("--title", default="", show_default=False, help="Title of the figure.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
     paths: tuple[Path, ...],
@@ -91,10 +91,10 @@ def main(
     title: str,
     trust: bool,
 ) -> None:
-    """Plots the learning curves of the runs in PATHS and prints a table of their scores.
+    """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
     PATHS are run directories, tables named label-Environment-v0-seed.csv, or folders of either.
-    Runs that differ only in their seed become one line with a band: the 95 % bootstrap interval.
+    Runs that differ only in their seed form one curve with a 95 % bootstrap interval.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import comparison, learning_curves, save
@@ -103,10 +103,10 @@ def main(
 
     def show(figure: Figure, path: Path) -> None:
         save(figure, path)
-        _note(f"picture  {path}")
+        _note(f"figure    {path}")
 
     if output.suffix not in (".png", ".svg"):
-        raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
+        raise click.BadParameter(f"--output must end in .png or .svg; got {output}")
     try:
         names = dict(rename)
         groups = selected_groups(
@@ -121,7 +121,7 @@ def main(
         baseline = baseline and names.get(baseline, baseline)
         labels = sorted({group.label for group in groups})
         if baseline and baseline not in labels:
-            raise click.BadParameter(f"--baseline must be one of {labels}, got {baseline}")
+            raise click.BadParameter(f"--baseline must be one of {labels}; got {baseline}")
         # Random policies have no known success rate, so success rates are not normalized.
         zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
@@ -139,7 +139,7 @@ def main(
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
-    _print_notes(groups, "drawn and scored" if axis == "steps" else "scored")
+    _print_notes(groups, "plotted and scored" if axis == "steps" else "scored")
 
 
 def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
@@ -164,10 +164,10 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
 
 
 def _print_notes(groups: Sequence[RunGroup], treated: str) -> None:
-    """Prints caveats about the table. `treated` is "scored" or "drawn and scored"."""
+    """Prints caveats about the table. `treated` is "scored" or "plotted and scored"."""
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
-            f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
+            f"intervals over fewer than {_ENOUGH} runs are too narrow (by how much: docs/curves.md)"
         )
     for group in groups:
         if line := _what_is_left_out(group, treated):
@@ -182,15 +182,15 @@ def _what_is_left_out(group: RunGroup, treated: str) -> str:
     if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
         count = f"{len(shared)} steps" if len(shared) > 1 else "one step"
         return (
-            f"{about}: its runs were evaluated at different steps; all are {treated} at "
-            f"the {count} that they share, until step {group.last:,}"
+            f"{about}: the runs were evaluated at different steps; all are {treated} at "
+            f"the {count} that they share, up to step {group.last:,}"
         )
     longer = sum(int(curve.steps[-1]) > shortest for curve in group.curves)
     if not longer:
         return ""
     return (
         f"{about}: {longer} of {len(group.curves)} runs are longer than the shortest; all are "
-        f"{treated} until step {group.last:,}"
+        f"{treated} up to step {group.last:,}"
     )
 
 
@@ -202,7 +202,7 @@ def _print_scores(groups: Sequence[RunGroup]) -> None:
     """Prints the scores of all groups as a Markdown table."""
     from eagerly.curves.estimates import format_number, over_runs
 
-    echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
+    echo("| environment | label | seeds | steps | mean ± std | IQM [95 %] |")
     echo("|---|---|---|---|---|---|")
     for group in groups:
         scores = group.scores
@@ -216,9 +216,9 @@ def _print_scores(groups: Sequence[RunGroup]) -> None:
 
 def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None:
     """Prints the comparisons with the baseline as a Markdown table."""
-    echo(f"\nBeside {baseline}; normalized: a random policy has 0, {baseline} 1:\n")
+    echo(f"\nComparison with {baseline} (normalized: random policy 0, {baseline} 1):\n")
     echo(
-        "| environment | runs of | steps | difference of IQM [95 %] | normalized IQM | "
+        "| environment | label | steps | difference of IQM [95 %] | normalized IQM | "
         "probability of improvement |"
     )
     echo("|---|---|---|---|---|---|")
@@ -229,8 +229,8 @@ def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None
         echo(f"| {' | '.join(cells)} |")
     if not all(found.normalized for found in comparisons):
         echo(
-            f"\nNot normalized is what has no scale: a run of {baseline} is no better than a "
-            "random policy, or what that reaches is not known."
+            f"\nNormalized scores are omitted if a run of {baseline} is no better than a random "
+            "policy, or the score of a random policy is unknown."
         )
 
 

@@ -24,26 +24,26 @@ from eagerly.storage.run_settings import flag_words, new_run_defaults
     "of_run",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="RUN",
-    help="Print the command that trains the same run again, in a fresh directory.",
+    help="Print the command that trains the same run again in a new directory.",
 )
-@click.option("--trust", is_flag=True, help=f"With --command. {TRUST_HELP}")
+@click.option("--trust", is_flag=True, help=f"Requires --command. {TRUST_HELP}")
 @click.option(
     "--sort",
     type=click.Choice(["name", "best", "steps"]),
     default="name",
-    help="By what; the best and the longest come first.",
+    help="Sort key; best and steps sort in descending order.",
 )
 def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str) -> None:
-    """Lists the runs in FOLDERS (default: runs/) with their environment, progress and returns.
+    """List the runs in FOLDERS (default: runs/) with their environment, progress and returns.
 
     The state is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that
     of the best evaluation since the first update. The last return is the mean of the last 3
     evaluations.
     """
     if of_run is None and trust:
-        raise click.UsageError("--trust needs --command")
+        raise click.UsageError("--trust requires --command")
     if of_run is not None and folders:
-        raise click.UsageError("--command prints the command of one run: leave FOLDERS out")
+        raise click.UsageError("--command prints the command of a single run: omit FOLDERS")
     try:
         if of_run is not None:
             _print_command(open_run(of_run, None, {}, trust=trust))
@@ -80,16 +80,16 @@ def _print_command(run: Run) -> None:
     from_python = [n for n, v in settings.items() if str(v).startswith(FACTORY)]
     if from_python:
         raise RunError(
-            f"{run.path} was trained from a Python program, which passed {', '.join(from_python)}: "
-            "no command can do that"
+            f"{run.path} was trained from Python with a factory for {', '.join(from_python)}, "
+            "which the command line cannot pass"
         )
     defaults = new_run_defaults(run.agent)
     changed = {name: v for name, v in settings.items() if v != defaults[name]}
     echo(command("train.py", run.agent, "--preset", "defaults", *flag_words(changed)))
     if steps := run.overridden_at():
         echo(
-            f"{run.path} had other settings before step {', '.join(map(str, steps))}, where they "
-            "were overridden: the command trains with its last ones from the beginning",
+            f"{run.path} had different settings before step {', '.join(map(str, steps))}: the "
+            "command uses the latest settings from the start",
             err=True,
         )
 

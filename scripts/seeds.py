@@ -37,13 +37,13 @@ def seed_options() -> list[click.Option]:
             ["--seeds"],
             type=parse_seeds,
             metavar="SEEDS",
-            help="Train one run per seed, such as 0..4 or 0,3,7, in --run-dir/seed-0 and so on, "
-            "and print a table of them at the end. [default --run-dir: runs/AGENT-ENV]",
+            help="Seeds, such as 0..4 or 0,3,7: train one run per seed in --run-dir/seed-N, then "
+            "print a table of their scores. [default --run-dir: runs/AGENT-ENV]",
         ),
         click.Option(
             ["--jobs"],
             type=click.IntRange(min=1),
-            help="With --seeds: runs at a time, which share the cores. [default: 1]",
+            help="Number of --seeds runs trained at the same time, sharing the cores. [default: 1]",
         ),
         click.Option(["--report-to"], type=int, hidden=True),
     ]
@@ -76,7 +76,7 @@ class SeedPlan:
 
     def __post_init__(self) -> None:
         if "seed" in self.typed:
-            raise click.UsageError("--seeds and --seed exclude each other: leave one out")
+            raise click.UsageError("--seeds and --seed are mutually exclusive: omit one")
 
     @property
     def at_a_time(self) -> int:
@@ -126,10 +126,10 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{folder} cannot be made: {error}") from error
+        raise RunError(f"{folder} cannot be created: {error}") from error
     tell(f"{'runs':<14}{folder}, seeds {format_seeds(plan.seeds)}, {plan.at_a_time} at a time")
     tell(f"{'threads':<14}{described_threads([job.run for job in jobs], why)}")
-    tell(f"{'continue with':<14}{plan.again()}")
+    tell(f"{'resume with':<14}{plan.again()}")
     for job in jobs:
         if job.state == "finished":
             tell(f"{job.name}: already finished: {job.result()}")
@@ -138,7 +138,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
             Jobs(jobs, plan.at_a_time, signals, progress=progress).run()
         except KeyboardInterrupt:  # second signal
             echo(
-                f"stopped at once. The runs go on from their last checkpoints with {plan.again()}",
+                f"stopped immediately. Resume from the last checkpoints with {plan.again()}",
                 err=True,
             )
             raise
@@ -151,14 +151,14 @@ def _folder(plan: SeedPlan) -> Path:
     if folder is None:
         env = plan.typed.get("env")
         if not env:
-            raise RunError("new runs need an environment: give --env, for example HalfCheetah-v5")
+            raise RunError("a new run needs an environment: pass --env, for example HalfCheetah-v5")
         folder = Path("runs") / readable_name(plan.agent, env)
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is not a folder: choose another --run-dir")
+        raise RunError(f"{folder} is not a directory: choose another --run-dir")
     if RunFiles(folder).is_file("config.json"):
         raise RunError(
-            f"{folder} is a run itself; with --seeds, --run-dir is the folder that holds one run "
-            "per seed: choose another"
+            f"with --seeds, --run-dir must be the parent of the run directories; got {folder}, "
+            "which is a run directory: choose another"
         )
     return folder
 
@@ -219,11 +219,11 @@ def _wait_until_free(run: Path) -> None:
             if is_locked(run):
                 RunLock(run).close()  # raises an error that names the holder
             raise RunError(
-                f"{run} is still being started or ended by a process of another command, which has "
-                f"{log_of(run)} locked: end that process, or choose another --run-dir"
+                f"{run} is still being started or stopped by a process of another command, which "
+                f"has locked {log_of(run)}: end that process or choose another --run-dir"
             )
         if not told:
-            tell(f"waiting up to {_PATIENCE:.0f} s for a process that still trains {run}")
+            tell(f"waiting up to {_PATIENCE:.0f} s for a process that is still training {run}")
             told = True
         time.sleep(0.2)
 
@@ -236,7 +236,7 @@ def _end(plan: SeedPlan, jobs: Sequence[Job], signals: StopSignals) -> None:
             f"{job.name} at step {job.steps} of {job.run.config.steps}" for job in jobs
         )
         tell(f"stopped by {signals.received.name}: {where}")
-        tell(f"continue  {plan.again()}")
+        tell(f"resume    {plan.again()}")
         sys.exit(128 + signals.received)
     if len(missing) < len(jobs):
         from eagerly.scripts.plot import print_table
@@ -247,12 +247,12 @@ def _end(plan: SeedPlan, jobs: Sequence[Job], signals: StopSignals) -> None:
         except (RunError, ValueError, OSError) as error:
             if not missing:
                 raise Failure(error) from error
-            echo(f"there is no table: {error}", err=True)
+            echo(f"the score table cannot be printed: {error}", err=True)
         folder = paths[0].parent
         tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
     if missing:
         logs = ", ".join(f"{job.name} ({job.log})" for job in missing)
         raise Failure(
-            f"{len(missing)} of {len(jobs)} runs are not finished: {logs}. They continue with "
+            f"{len(missing)} of {len(jobs)} runs are not finished: {logs}. Resume them with "
             f"{plan.again()}"
         )

@@ -37,15 +37,15 @@ def threads_of_new_runs(
     for path in sorted(folder.glob("seed-*")):
         with suppress(RunError):
             saved = read_settings(path)
-            return {n: saved[n] for n in names if n in saved}, f"the same as {path} has"
+            return {n: saved[n] for n in names if n in saved}, f"same as {path}"
     share = max(1, cores() // at_a_time)
     counts = {name: min(getattr(RunConfig, name), share) for name in names}
     if all(counts[name] == getattr(RunConfig, name) for name in names):
         return counts, ""
     alone = " x ".join(str(getattr(RunConfig, name)) for name in _THREADS)
     return counts, (
-        f"{at_a_time} runs share {cores()} cores. By default a run has {alone}, and thread "
-        "counts can change the last bits: --intra-op-threads and --inter-op-threads set them"
+        f"{at_a_time} runs share {cores()} cores. The default is {alone}; thread counts can change "
+        "the last bits of results: set them with --intra-op-threads and --inter-op-threads"
     )
 
 
@@ -63,8 +63,8 @@ def described_threads(runs: Sequence[Run], why: str) -> str:
         seeds.setdefault(counts, []).append(config.seed)
     if len(seeds) > 1:
         kinds = "; ".join(f"{n} for seeds {format_seeds(found)}" for n, found in seeds.items())
-        return f"{kinds}: runs that were begun keep theirs"
+        return f"{kinds}: existing runs keep theirs"
     (counts,) = seeds
     if not any(run.is_new for run in runs):
-        return f"{counts} per run, as they were begun"
+        return f"{counts} per run, as saved"
     return f"{counts} per run" + (f": {why}" if why else "")

@@ -73,23 +73,20 @@ class _Commands(CommandGroup):
             cmd_name,
             params=list(options),
             callback=lambda **values: _train(cmd_name, **values),
-            help=f"Trains {cmd_name.upper()}; the same command continues the run.",
+            help=f"Train {cmd_name.upper()}. The same command resumes the run.",
             short_help=f"Train {cmd_name.upper()}.",
         )
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_CONFIG_HELP = "A TOML file with settings by name; options take precedence."
-_PRINT_CONFIG_HELP = "Print the settings as such a file, and train nothing."
-_RUN_DIR_HELP = (
-    "Where everything of the run is kept; the same directory again continues it. "
-    "[default: a fresh one under runs/]"
-)
+_CONFIG_HELP = "TOML file with settings by name; options take precedence."
+_PRINT_CONFIG_HELP = "Print the settings as TOML and exit."
+_RUN_DIR_HELP = "Run directory; an existing run in it is resumed. [default: a new one in runs/]"
 _PRESET_HELP = (
-    "Settings that belong together; what is typed beside it takes precedence. "
-    f"[default {OF_THE_ENVIRONMENT}: that of the environment, if it has one]"
+    "Named set of settings; options take precedence. "
+    f"[default {OF_THE_ENVIRONMENT}: the preset of the environment, if it has one]"
 )
-_OVERRIDE_HELP = "Continue although settings differ from those the run was started with."
+_OVERRIDE_HELP = "Resume even if settings differ from the saved ones."
 
 
 def _process_options() -> list[click.Option]:
@@ -101,14 +98,14 @@ def _process_options() -> list[click.Option]:
             ["--profile-calls"],
             type=click.IntRange(min=0),
             default=0,
-            help="Trace so many calls of the train body for TensorBoard's profiler.",
+            help="Number of train body calls to trace for TensorBoard's profiler.",
         ),
     ]
 
 
 @click.group(cls=_Commands)
 def main() -> None:
-    """Trains agents for continuous control and resumes their runs.
+    """Train agents for continuous control and resume their runs.
 
     Name a custom agent as module:Class, importable from the working directory
     (docs/own-algorithm.md).
@@ -124,7 +121,7 @@ def main() -> None:
     ],
 )
 def resume(run_dir: Path, **given: Any) -> None:
-    """Resumes the run in RUN_DIR with its saved settings."""
+    """Resume the run in RUN_DIR with its saved settings."""
     _train(None, run_dir=run_dir, override=False, **given)
 
 
@@ -147,9 +144,9 @@ def _train(
         faulthandler.enable(sys.__stderr__)  # prints the Python stack on a crash in native code
     typed = {name: value for name, value in given.items() if value is not None}
     if jobs and seeds is None:
-        raise click.UsageError("--jobs needs --seeds, for example --seeds 0..4")
+        raise click.UsageError("--jobs requires --seeds, for example --seeds 0..4")
     if print_config and seeds is not None:
-        raise click.UsageError("--print-config prints the settings of one run: leave --seeds out")
+        raise click.UsageError("--print-config prints the settings of a single run: omit --seeds")
     try:
         log_to_terminal()
         typed = {**(read_config(config) if config else {}), **typed}
@@ -184,7 +181,7 @@ def _train_run(
     newest, is_finished = resumable_checkpoint(run)
     if newest and is_finished:
         steps = newest.manifest.steps
-        tell(f"{run.path} is finished: it has {steps} steps.")
+        tell(f"{run.path} is already finished: {steps} steps")
         _print_end(run, steps)
         return
     bar = ProgressBar(disable=None if progress else True, say=tell)
@@ -199,7 +196,7 @@ def _train_run(
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # second signal
-            echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
+            echo(f"stopped immediately. {_how_it_goes_on(run)}", err=True)
             raise
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
@@ -207,12 +204,12 @@ def _train_run(
         by = f"by {signals.received.name} " if signals.received else ""
         why = f": {trainer.stop_reason}" if trainer.stop_reason else ""
         tell(f"stopped {by}at step {trainer.steps} after {elapsed}{why}")
-        tell(f"continue  {command('train.py', 'resume', str(run.path))}")
+        tell(f"resume    {command('train.py', 'resume', str(run.path))}")
         _print_end(run)
         sys.exit(128 + signals.received if signals.received else 0)
     tell(
-        f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
-        f"{share:.1%} of it in checkpoints"
+        f"finished: {trainer.steps} steps, {trainer.updates} updates, this session took {elapsed}, "
+        f"{share:.1%} of it for checkpoints"
     )
     _print_end(run, trainer.steps)
 
@@ -223,8 +220,8 @@ def _how_it_goes_on(run: Any) -> str:
     manifests = published(run.path)
     again = command("train.py", "resume", str(run.path))
     if not manifests:
-        return f"Nothing was saved yet; it begins again with {again}"
-    return f"It goes on from step {manifests[-1].steps} with {again}"
+        return f"Nothing was saved yet. Start again with {again}"
+    return f"Resume from step {manifests[-1].steps} with {again}"
 
 
 def _print_start(trainer: Any) -> None:
@@ -233,7 +230,7 @@ def _print_start(trainer: Any) -> None:
     from eagerly.training.hardware import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
-    begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
+    begin = f"resumes at step {trainer.steps}" if trainer.steps else "new"
     modules = agent.modules.items()
     counts = ", ".join(f"{name} {count_parameters(module.network)}" for name, module in modules)
     environment = f"{config.num_envs} x {config.env}"
@@ -242,12 +239,12 @@ def _print_start(trainer: Any) -> None:
     if config.group_size:
         environment += f", in groups of {config.group_size}"
     if config.rollout_steps > 1:
-        environment += f", {config.rollout_steps} steps a round"
+        environment += f", {config.rollout_steps} steps per round"
     if config.policy_lag:
-        environment += ", collected while updates are made"
+        environment += ", collected during updates"
     if config.collectors != "here":
         count = trainer.collector.environments.num_collectors
-        environment += f", by {count} collectors ({config.collectors})"
+        environment += f", {count} collectors ({config.collectors})"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     preset = {"preset": run.preset} if run.preset else {}
     observations = text_of(trainer.observations.space)
@@ -255,15 +252,15 @@ def _print_start(trainer: Any) -> None:
         observations += f", without {ignored}"
     numbers = agent.config.precision
     if agent.config.quantize != NOT_QUANTIZED:
-        numbers += f", its actor quantised to {agent.config.quantize}"
+        numbers += f", actor quantized to {agent.config.quantize}"
     replay = {"replay": text} if (text := _replay(agent.config)) else {}
     for name, value in {
-        "run": f"{run.path}, {begin}, to step {config.steps}",
+        "run": f"{run.path}, {begin}, up to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {numbers}, seed {config.seed}",
         **preset,
         **replay,
         "device": f"{device_name()}, {threads}",
-        "continues": continuation_note(
+        "resuming": continuation_note(
             restores=config.restore_episodes == "yes",
             repeats=trainer.collector.environments.repeats,
         ),
@@ -271,7 +268,7 @@ def _print_start(trainer: Any) -> None:
         "observations": observations,
         "actions": text_of(trainer.actions.space),
         "parameters": counts,
-        "continue with": command("train.py", "resume", str(run.path)),
+        "resume with": command("train.py", "resume", str(run.path)),
     }.items():
         tell(f"{name:<14}{value}")
 
@@ -281,7 +278,7 @@ def _replay(config: Any) -> str:
     parts = [f"{config.n_step}-step returns"] if config.n_step > 1 else []
     parts += [f"sampling {config.sampling}"] if config.sampling != UNIFORM else []
     if config.hindsight != NO_HINDSIGHT:
-        parts.append(f"hindsight {config.hindsight}, {config.rows_per_step - 1} for each step")
+        parts.append(f"hindsight {config.hindsight}, {config.rows_per_step - 1} per step")
     return ", ".join(parts)
 
 
@@ -290,7 +287,7 @@ def _print_end(run: Any, finished_at: int | None = None) -> None:
     try:
         found: Results | str = read_results(run.evaluations_path)
     except RunError:  # must not fail the run
-        found = "evaluations.csv is damaged, its figures cannot be read"
+        found = "evaluations.csv is damaged and cannot be read"
     if finished_at is not None:
         tell(f"result    {found}")
         more = "--steps", str(2 * finished_at)

@@ -49,7 +49,7 @@ SMALLER = {
 }
 
 
-def test_every_replacement_is_of_something_that_is_there() -> None:
+def test_every_replacement_occurs_in_the_docs() -> None:
     whole = "".join(block for page in PAGES for block in _blocks(page))
     assert [text for text in SMALLER if text not in whole] == []
 
@@ -68,7 +68,7 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
     exec(compile(block, "block", "exec"), {})
 
 
-def test_code_that_is_quoted_stands_in_its_file() -> None:
+def test_quoted_code_matches_its_file() -> None:
     quoted = [found for page in PAGES for found in re.findall(QUOTED, page.read_text(), re.S)]
     assert quoted
     for name, block in quoted:
@@ -78,25 +78,25 @@ def test_code_that_is_quoted_stands_in_its_file() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_point_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
 
 
-def test_scripts_that_are_named_exist() -> None:
+def test_referenced_scripts_exist() -> None:
     for page in PAGES:
         for name in re.findall(r"python (scripts/\w+\.py)", page.read_text()):
             assert (ROOT / name).exists(), name
 
 
-def test_verbs_that_are_named_are_in_the_makefile() -> None:
+def test_make_targets_in_the_docs_exist() -> None:
     verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for page in PAGES:
         assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), re.M)) <= verbs, page.name
 
 
-def test_the_files_that_explain_everything_are_as_short_as_it_says() -> None:
+def test_the_reading_path_is_under_700_lines() -> None:
     text = (ROOT / "README.md").read_text()
     named = text[text.index("in four files, under 700 lines") : text.index("[agents/losses.py]")]
     names = ["agents/losses.py", *re.findall(r"\[([\w/]+/\w+\.py)\]", named)]

@@ -55,7 +55,7 @@ def _each_line(shown: list[str]) -> str:
 
 
 @pytest.mark.long
-def test_a_notebook_shows_what_it_is_asked_for_and_nothing_else(tmp_path: Path) -> None:
+def test_notebook_cells_print_only_their_results(tmp_path: Path) -> None:
     import nbclient
     import nbformat
 

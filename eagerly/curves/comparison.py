@@ -99,7 +99,9 @@ def compare(
         if len(pairs) > 1:
             found.append(_comparison(label, pairs, zeros))
     if not found:
-        raise ValueError(f"nothing stands beside {baseline}: no other runs are in {sorted(of)}")
+        raise ValueError(
+            f"no runs to compare with {baseline}: no other label has runs in {sorted(of)}"
+        )
     return found
 
 
@@ -108,7 +110,7 @@ def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
     steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
     if not steps.size:
         raise ValueError(
-            f"{group.label} and {other.label} were never evaluated at the same step of {group.env}"
+            f"{group.label} and {other.label} have no evaluation step in common in {group.env}"
         )
     return steps
 

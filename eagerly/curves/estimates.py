@@ -79,7 +79,9 @@ def relative(
     count = len(tasks)
     for reference, zero in zip(references, zeros, strict=True):
         if not np.min(reference) > zero:
-            raise ValueError(f"the references score {list(reference)}, no better than {zero}")
+            raise ValueError(
+                f"reference scores must exceed the random score {zero}; got {list(reference)}"
+            )
 
     def scaled(*samples: np.ndarray, axis: int = 0) -> Any:
         shares = [
@@ -116,7 +118,9 @@ def probability_of_improvement(
     """
     count = len(first)
     if count != len(second):
-        raise ValueError(f"both must have the same tasks, got {count} and {len(second)}")
+        raise ValueError(
+            f"both groups must have the same number of tasks; got {count} and {len(second)}"
+        )
 
     def wins(*samples: np.ndarray, axis: int = 0) -> Any:
         moved = [np.moveaxis(sample, axis, -1) for sample in samples]

@@ -73,7 +73,7 @@ def learning_curves(
                     lines[group.label] = _draw(panel, group, unit, statistic, look)
             panel.set(title=env, xlabel=unit.name)
         for panel in panels[::columns]:
-            panel.set_ylabel(f"{metric}, {_TITLES[statistic]} of runs")
+            panel.set_ylabel(f"{metric} ({_TITLES[statistic]} over runs)")
         if title:
             figure.suptitle(title)
         _legend(figure, lines, groups)
@@ -131,8 +131,8 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     several = len({found.label for found in comparisons}) > 1
     rows = [f"{c.where}, {c.label}" if several else c.where for c in comparisons]
     every: dict[str, tuple[float, list[Estimate | None]]] = {
-        f"IQM, where {baseline} has 1": (1.0, [c.normalized for c in comparisons]),
-        f"probability to be better than {baseline}": (0.5, [c.improvement for c in comparisons]),
+        f"normalized IQM ({baseline} = 1)": (1.0, [c.normalized for c in comparisons]),
+        f"probability of improvement over {baseline}": (0.5, [c.improvement for c in comparisons]),
     }
     # Omit a panel without any estimate: normalized scores may be unavailable.
     panels = {name: shown for name, shown in every.items() if any(shown[1])}

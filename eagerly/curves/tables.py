@@ -117,9 +117,9 @@ class RunGroup:
         steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
         if not steps.size:
             raise ValueError(
-                f"the runs of {self.label} in {self.env} were never evaluated at the same step: "
-                f"{'; '.join(map(_schedule, self.curves))}. Draw them in pictures of their own, "
-                "each with its paths, or train runs with one --evaluate-every-steps and --num-envs"
+                f"the runs of {self.label} in {self.env} have no evaluation step in common: "
+                f"{'; '.join(map(_schedule, self.curves))}. Plot them separately, or train runs "
+                "with the same --evaluate-every-steps and --num-envs"
             )
         rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
         return steps, np.stack(rows)
@@ -133,13 +133,13 @@ class RunGroup:
         """
         for curve in self.curves:
             if np.isnan(curve.seconds).any():
-                raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times are kept")
+                raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times recorded")
         first = max(curve.seconds[0] for curve in self.curves)
         last = min(curve.seconds[-1] for curve in self.curves)
         if first > last:
             raise ValueError(
-                f"{self.label}, {self.env}: no time lies within all runs: one was first evaluated "
-                f"after {first:.0f} s, another lasted {last:.0f} s"
+                f"{self.label}, {self.env}: the runs do not overlap in time: one was first "
+                f"evaluated after {first:.0f} s, another ended after {last:.0f} s"
             )
         seconds = np.linspace(first, last, points)
         return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
@@ -184,7 +184,7 @@ def read_groups(
     for path in paths:
         found = _found(path)
         if not found:
-            raise RunError(f"{path} holds neither a run nor a table of evaluations")
+            raise RunError(f"{path} contains neither a run nor an evaluation table")
         items |= {item.resolve(): item for item in found}
     for item in items.values():
         if item.is_dir():
@@ -192,7 +192,7 @@ def read_groups(
                 results = read_results(item / "evaluations.csv")
                 runs.append((item, read_settings(item), results))
             except (RunError, OSError) as error:
-                say(f"{item} is left out: {error}")
+                say(f"{item} is skipped: {error}")
         else:
             curves.append((item, _of_table(item, metric)))
     labels = _labels([(path, settings) for path, settings, _ in runs], trust)
@@ -240,13 +240,13 @@ def selected_groups(
     groups = [group.until(until) if until else group for group in groups]
     groups = [group for group in groups if group.curves]
     if not groups:
-        raise RunError("there is no evaluation in these runs yet")
+        raise RunError("these runs have no evaluations yet")
     labels = sorted({group.label for group in groups})
     if unknown := sorted(rename.keys() - set(labels)):
         raise RunError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
     renamed = [rename.get(label, label) for label in labels]
     if len(set(renamed)) < len(labels):
-        raise RunError(f"different runs would have the same name: {renamed}")
+        raise RunError(f"different labels must have different names; got {renamed}")
     return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
 
 
@@ -264,13 +264,13 @@ def _each_seed_once(
             what = f"{curve.label}, {curve.env}, seed {curve.seed}"
             if not (path.is_dir() and other.is_dir()):
                 raise RunError(
-                    f"{other} and {path} are both {what}: leave one out, or name the table after "
-                    "what is special about it"
+                    f"{other} and {path} are both {what}: omit one, or rename a table to give it "
+                    "another label"
                 )
             if curve.steps[-1] <= kept[key][1].steps[-1]:
-                say(f"{path} is left out: {other} is the same run, {what}")
+                say(f"{path} is skipped: {other} is the same run, {what}")
                 continue
-            say(f"{other} is left out: {path} is the same run, {what}")
+            say(f"{other} is skipped: {path} is the same run, {what}")
         kept[key] = path, curve
     return [curve for _, curve in kept.values()]
 
@@ -288,7 +288,7 @@ def _of_table(path: Path, metric: str) -> Curve:
     name = _NAME.fullmatch(path.stem)
     if not name:
         raise RunError(
-            f"{path} does not say what it is of: name it label-Environment-v0-seed.csv, or give "
+            f"a table must be named label-Environment-v0-seed.csv; got {path}: rename it, or pass "
             "the run directory"
         )
     path = path.resolve()  # tables may be links, because they are only read
@@ -327,7 +327,7 @@ def _values(results: Results, metric: str, path: Path) -> np.ndarray:
     if np.isnan(values).any():
         raise RunError(
             f"{path} has no {metric} at step {results.steps[np.isnan(values)][0]}: its environment "
-            "did not say in `info` whether it succeeded. Name the runs of environments that do"
+            "did not report success in `info`. Pass only runs of environments that do"
         )
     return values
 

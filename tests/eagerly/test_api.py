@@ -1,4 +1,4 @@
-"""The public interface: training, resuming, evaluating, plotting, agents, and its names."""
+"""The public API: training, resuming, evaluating, plotting, agents and names."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def test_a_run_is_trained_stopped_resumed_and_returned(tmp_path: Path) -> None:
     assert evaluation.returns.shape == (3,)
 
 
-def test_an_instance_of_an_environment_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"got an instance, Counting.*pass the class, or lambda"):
+def test_an_environment_instance_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"got an instance of Counting.*pass the class, or lambda"):
         eagerly.train("td3", Counting(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 
-def test_an_algorithm_is_named_by_its_class_if_it_can_be_imported(tmp_path: Path) -> None:
+def test_an_algorithm_can_be_passed_as_an_importable_class(tmp_path: Path) -> None:
     class Local(TD3):
         pass
 
     run = eagerly.train(TD3, "Pendulum-v1", run_dir=tmp_path / "run", **FEW | {"steps": 20}).run
     assert run.agent == "td3"
-    with pytest.raises(RunError, match="Local must be defined at the top of a module"):
+    with pytest.raises(RunError, match="Local must be defined at the top level of an importable"):
         eagerly.train(Local, "Pendulum-v1")
     with pytest.raises(RunError, match=r"agent must be one of ddpg, .*; got 'td4'"):
         eagerly.train("td4", "Pendulum-v1")
 
 
-def test_a_policy_is_evaluated_in_an_environment_an_id_or_a_class() -> None:
+def test_a_policy_is_evaluated_in_an_instance_an_id_or_a_factory() -> None:
     env = gymnasium.make("Pendulum-v1")
     agent = TD3(env, hidden_sizes=(8,), mode="eager")
     found = [
@@ -77,7 +77,7 @@ def test_a_policy_is_evaluated_in_an_environment_an_id_or_a_class() -> None:
         eagerly.evaluate(agent, env, episodes=0)
 
 
-def test_curves_are_drawn(tmp_path: Path) -> None:
+def test_curves_are_plotted(tmp_path: Path) -> None:
     train(tmp_path / "run", steps=60)
     figure = eagerly.plot(tmp_path / "run", output=tmp_path / "curves.svg", title="Mine")
     assert figure.axes
@@ -100,7 +100,9 @@ def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
     vector = gymnasium.make_vec("Pendulum-v1", num_envs=2)
     assert TD3(vector, **settings).observations.size == 3
     for wrong in ((env, TD3Config()), (env.observation_space,), ("Pendulum-v1",)):
-        with pytest.raises(TypeError, match="for an environment, or for its observation_space"):
+        with pytest.raises(
+            TypeError, match="an agent requires an environment, or an observation_space"
+        ):
             TD3(*wrong)
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_steps'"):
         TD3(env, n_steps=3)
@@ -121,27 +123,27 @@ def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
     assert equal_weights(weights_of(agent), weights_of(same))
 
 
-def test_what_is_no_saved_agent_is_refused(tmp_path: Path) -> None:
+def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
     TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
-    with pytest.raises(ValueError, match=r"holds an agent .*td3:TD3, not .*ddpg:DDPG"):
+    with pytest.raises(ValueError, match=r"must contain an agent .*ddpg:DDPG; got .*td3:TD3"):
         eagerly.DDPG.load(tmp_path / "td3")
     (tmp_path / "notes").mkdir()
-    with pytest.raises(FileExistsError, match="exists and holds no agent"):
+    with pytest.raises(FileExistsError, match="exists and contains no agent"):
         TD3(*spaces(), small_config("td3")).save(tmp_path / "notes")
     with pytest.raises(FileNotFoundError):
         TD3.load(tmp_path / "notes")
-    with pytest.raises(TypeError, match="TD3 takes settings of TD3Config; got DDPGConfig"):
+    with pytest.raises(TypeError, match="TD3 requires a config of type TD3Config; got DDPGConfig"):
         TD3(*spaces(), eagerly.DDPGConfig())
     for name in ("networks.index", "state.npz", "agent.json"):
         content = (tmp_path / "td3" / name).read_bytes()
         (tmp_path / "td3" / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(ValueError):  # noqa: PT011  - by each file with other words
+        with pytest.raises(ValueError):  # noqa: PT011  - each file has its own message
             TD3.load(tmp_path / "td3")
         (tmp_path / "td3" / name).write_bytes(content)
     assert TD3.load(tmp_path / "td3").updates == 0
 
 
-def test_a_factory_is_passed_again_to_a_loaded_agent(tmp_path: Path) -> None:
+def test_loading_an_agent_with_a_factory_requires_the_factory(tmp_path: Path) -> None:
     def actor(observation_space: Any, action_space: Any) -> keras.Model:
         layers = [keras.Input((4,)), keras.layers.Dense(2, "tanh", name="only")]
         return keras.Sequential(layers)
@@ -156,21 +158,21 @@ def test_a_factory_is_passed_again_to_a_loaded_agent(tmp_path: Path) -> None:
 
 def test_an_agent_is_exported(tmp_path: Path) -> None:
     agent = TD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,))
-    with pytest.raises(RunError, match=r"give its environment: export_policy\(agent, env="):
+    with pytest.raises(RunError, match=r"requires its environment.*export_policy\(agent, env="):
         eagerly.export_policy(agent, format="c", out=tmp_path / "policy")
-    with pytest.raises(RunError, match="which is for the policies of a run; got 'best'"):
+    with pytest.raises(RunError, match=r"which .* must be None for an agent; got 'best'"):
         eagerly.export_policy(agent, format="c", out=tmp_path / "x", env="x", which="best")
     exported = eagerly.export_policy(
         agent, format="c", out=tmp_path / "policy", env="Pendulum-v1", episodes=1
     )
-    assert {"policy.c", "policy.h", "runner.py"} <= exported.files.keys()
+    assert {"policy.c", "policy.h", "runner/policy.py"} <= exported.files.keys()
     assert "after" not in (tmp_path / "policy" / "MODEL_CARD.md").read_text().splitlines()[2]
 
 
 # --- names --------------------------------------------------------------------------------------
 
 
-def test_the_page_of_the_interface_has_the_public_names_and_no_others() -> None:
+def test_the_api_page_lists_exactly_the_public_names() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     named = re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)", page, re.M)
     # Sphinx imports a module under the name of its file.
@@ -184,7 +186,7 @@ def test_the_page_of_the_interface_has_the_public_names_and_no_others() -> None:
         for name in module.__all__
     }
     hidden = {"eagerly.__version__", "eagerly.algorithms", "eagerly.replay"}
-    # A name that several modules have is described once.
+    # A name in several modules is documented once.
     objects = {id(_found(name)) for name in named}
     assert set(named) <= public - hidden
     assert {name for name in public - hidden if id(_found(name)) not in objects} == set()

@@ -56,7 +56,7 @@ def _run_beside(folder: Path, editable: Path, path: str = "") -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
-def test_a_program_beside_the_clone_imports_the_package(editable: Path, tmp_path: Path) -> None:
+def test_a_program_next_to_the_clone_imports_the_package(editable: Path, tmp_path: Path) -> None:
     done = _run_beside(tmp_path / "projects", editable)
     assert done.stderr == ""
     files = [".src/eagerly/__init__.py", "eagerly/agents/__init__.py", "eagerly/errors.py"]
@@ -80,7 +80,7 @@ def test_an_editable_install_adds_one_name_to_the_import_path(editable: Path) ->
     ]
 
 
-def test_the_wheel_holds_all_packages_and_nothing_for_clones_only(tmp_path: Path) -> None:
+def test_the_wheel_contains_all_packages_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(_built("build_wheel", tmp_path)) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
     packages = [name for name in FOLDERS[:-1] if name != "benchmarks"]
@@ -92,7 +92,7 @@ def test_the_wheel_holds_all_packages_and_nothing_for_clones_only(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", sorted(CORE))
-def test_links_lead_to_the_folders_at_the_root(name: str) -> None:
+def test_links_point_to_the_folders_at_the_root(name: str) -> None:
     link = ROOT / "eagerly" / name
     assert link.is_symlink()
     assert os.readlink(link) == f"../{name}"

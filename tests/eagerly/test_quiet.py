@@ -1,4 +1,4 @@
-"""Known start-up messages of TensorFlow are left out, and nothing else."""
+"""Known startup messages of TensorFlow are filtered out, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SAID = [
 
 
 @pytest.mark.parametrize("line", NOISE)
-def test_what_tensorflow_says_at_every_start_is_noise(line: str) -> None:
+def test_known_startup_messages_are_noise(line: str) -> None:
     assert is_noise(line.encode())
 
 
@@ -56,11 +56,11 @@ REASONS = [line for line in NOISE if re.search("cuda drivers|303|Error loading C
 
 
 @pytest.mark.parametrize("line", REASONS)
-def test_why_no_gpu_is_used_is_shown_on_a_machine_that_has_one(line: str) -> None:
+def test_reasons_for_an_unused_gpu_are_shown_on_a_machine_with_one(line: str) -> None:
     assert not is_noise(line.encode(), gpu=True)
 
 
-def test_other_noise_is_left_out_beside_a_gpu_too() -> None:
+def test_other_noise_is_filtered_on_a_machine_with_a_gpu() -> None:
     assert len(REASONS) == 3
     content = "".join(f"{line}\n" for line in NOISE).encode()
     shown = "".join(f"{line}\n" for line in REASONS).encode()
@@ -71,7 +71,7 @@ def test_other_noise_is_left_out_beside_a_gpu_too() -> None:
     assert b"".join(written) == shown
 
 
-def test_a_gpu_is_noticed_by_its_device_or_its_driver(
+def test_a_gpu_is_detected_by_its_device_or_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise, "_DEVICES", str(tmp_path / "dev"))
@@ -87,19 +87,19 @@ def test_a_gpu_is_noticed_by_its_device_or_its_driver(
     assert noise.has_gpu()
 
 
-def test_everything_else_stays_as_it_is_and_in_order() -> None:
+def test_other_lines_are_unchanged_and_in_order() -> None:
     mixed = [line for pair in zip(SAID, NOISE, strict=False) for line in pair]
     assert remaining("\n".join(mixed).encode()) == "".join(f"{line}\n" for line in SAID).encode()
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_lines_are_copied_however_they_come_in_pieces(size: int) -> None:
+def test_lines_are_copied_for_any_chunk_size(size: int) -> None:
     content = "\n".join([*NOISE, *SAID, "unfinished"]).encode() + b"<end>" + b"of another"
     pieces: Iterator[bytes] = iter([content[i : i + size] for i in range(0, len(content), size)])
     shown: list[bytes] = []
     ends = [b"".join(shown) for _ in copied(lambda: next(pieces, b""), shown.append, b"<end>")]
     expected = "\n".join([*SAID, "unfinished"]).encode()
-    assert ends == [expected]  # all of it before the end is told
+    assert ends == [expected]  # written before the end marker is reported
     assert b"".join(shown) == expected + b"of another"
 
 
@@ -120,7 +120,7 @@ print("after", file=sys.stderr)
 def _said(
     folder: Path, end: str = "", program: str = IMPORTING, shell: str = "", **variables: str
 ) -> tuple[int, str]:
-    """What a program writes to standard error that imports a TensorFlow which writes and ends."""
+    """Returns exit code and stderr of a program that imports a fake, noisy TensorFlow."""
     (folder / "tensorflow.py").write_text(FAKE + end)
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
@@ -135,11 +135,11 @@ def _said(
     return done.returncode, done.stderr
 
 
-def test_the_lines_around_and_between_stay(tmp_path: Path) -> None:
+def test_lines_before_between_and_after_are_kept(tmp_path: Path) -> None:
     assert _said(tmp_path) == (0, "before\nno such instructionafter\n")
 
 
-def test_an_import_that_fails_or_aborts_shows_its_last_words(tmp_path: Path) -> None:
+def test_an_import_that_fails_or_aborts_shows_its_last_output(tmp_path: Path) -> None:
     code, said = _said(tmp_path, "raise ImportError('broken build')")
     assert code == 1
     assert said.startswith("before\nno such instruction")
@@ -148,7 +148,7 @@ def test_an_import_that_fails_or_aborts_shows_its_last_words(tmp_path: Path) -> 
     assert (code, said) == (-6, "before\nno such instruction")
 
 
-def test_who_asks_for_more_gets_everything(tmp_path: Path) -> None:
+def test_verbose_settings_disable_the_filter(tmp_path: Path) -> None:
     for asked in ({"TF_CPP_MIN_LOG_LEVEL": "0"}, {"TF_CPP_MAX_VLOG_LEVEL": "1"}):
         assert NOISE[1] in _said(tmp_path, **asked)[1]
     program = f"{IMPORTING}\nprint(os.environ['TF_CPP_MIN_LOG_LEVEL'], file=sys.stderr)"
@@ -156,7 +156,7 @@ def test_who_asks_for_more_gets_everything(tmp_path: Path) -> None:
     assert _said(tmp_path, program=program, TF_CPP_MIN_LOG_LEVEL="3")[1].endswith("after\n3\n")
 
 
-def test_without_standard_error_nothing_fails_and_no_other_file_takes_its_place(
+def test_with_stderr_closed_nothing_fails_and_descriptor_2_is_left_alone(
     tmp_path: Path,
 ) -> None:
     program = "held = open('held', 'w')\n" + IMPORTING.replace("print", "(lambda *a, **b: 0)")
@@ -164,18 +164,18 @@ def test_without_standard_error_nothing_fails_and_no_other_file_takes_its_place(
     assert (tmp_path / "held").read_text() == f"{NOISE[1]}\nno such instruction"
 
 
-def test_a_process_that_was_started_meanwhile_keeps_its_standard_error(tmp_path: Path) -> None:
+def test_a_child_process_started_during_the_import_keeps_its_stderr(tmp_path: Path) -> None:
     started = "import subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.5; echo late >&2'])"
     assert _said(tmp_path, started) == (0, "before\nno such instructionafter\nlate\n")
 
 
-def test_a_filter_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_filter_loses_no_output(tmp_path: Path) -> None:
     end = "\nfrom eagerly.quiet import _filter"
     end += "\n_filter._process.kill()\n_filter._process.wait()\nos.write(2, b'told later\\n')"
     assert "told later\nafter\n" in _said(tmp_path, end)[1]
 
 
-def test_a_process_with_more_files_than_select_takes_is_quiet_too(tmp_path: Path) -> None:
+def test_the_filter_supports_more_open_files_than_select(tmp_path: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 1200:
         pytest.skip(f"a process may open {hard} files here")
@@ -186,7 +186,7 @@ def test_a_process_with_more_files_than_select_takes_is_quiet_too(tmp_path: Path
     assert _said(tmp_path, program=program) == (0, "before\nno such instructionafter\n")
 
 
-def test_a_process_of_an_environment_is_quiet_from_when_it_is_sent_one(tmp_path: Path) -> None:
+def test_quiet_when_imported_filters_a_later_import(tmp_path: Path) -> None:
     program = "from eagerly.quiet import quiet_when_imported\nquiet_when_imported()\n"
     assert _said(tmp_path, program=program + "import tensorflow")[1] == "no such instruction"
 

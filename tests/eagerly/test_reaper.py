@@ -1,4 +1,4 @@
-"""The process that kills what outlives its parent."""
+"""The process that kills processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from eagerly.reaper import Reaper
 
 
-def test_a_forked_child_does_not_keep_the_pipe_that_tells_the_end_of_its_parent() -> None:
+def test_a_forked_child_closes_the_pipe_to_the_reaper() -> None:
     reaper = Reaper()
     child = os.fork()
     if not child:
@@ -17,7 +17,7 @@ def test_a_forked_child_does_not_keep_the_pipe_that_tells_the_end_of_its_parent(
     reaper.close()
 
 
-def test_a_reaper_that_was_killed_ends_no_run() -> None:
+def test_a_killed_reaper_does_not_stop_the_run() -> None:
     reaper = Reaper()
     reaper._process.kill()
     reaper._process.wait()

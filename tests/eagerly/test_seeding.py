@@ -1,17 +1,17 @@
-"""Streams of one seed are independent and what they were yesterday."""
+"""Random streams of one seed are independent and stable across releases."""
 
 from __future__ import annotations
 
 from eagerly.seeding import Stream, seed_word
 
 
-def test_streams_and_keys_do_not_share_numbers() -> None:
+def test_streams_and_keys_have_different_seeds() -> None:
     words = {
         seed_word(seed, stream, key) for seed in range(3) for stream in Stream for key in (0, 1)
     }
     assert len(words) == 3 * len(Stream) * 2
 
 
-def test_a_seed_means_the_same_in_every_release() -> None:
+def test_seeds_are_stable_across_releases() -> None:
     assert seed_word(0, Stream.ACTOR) == 3757552657
     assert seed_word(7, Stream.EPISODES, 2, 11) == 3811114950

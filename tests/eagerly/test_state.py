@@ -1,4 +1,4 @@
-"""States are declared, are split into JSON and arrays, and refuse what is neither."""
+"""States are declared, split into JSON and arrays, and validated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eagerly.state import Saved, flatten_state, packed, unflatten_state, unpacke
 STATE = {"count": 3, "best": None, "rows": [np.arange(2), {"name": "a", "on": True}]}
 
 
-def test_what_was_split_is_joined_again() -> None:
+def test_a_flattened_state_is_restored() -> None:
     document, arrays = flatten_state(STATE)
     assert list(arrays) == ["rows.0"]
     again = unflatten_state(document, arrays)
@@ -22,8 +22,8 @@ def test_what_was_split_is_joined_again() -> None:
 
 
 @pytest.mark.parametrize("value", [np.float32(1), {1, 2}, b"bytes", object()])
-def test_what_no_state_can_hold_is_named(value: Any) -> None:
-    with pytest.raises(TypeError, match=f"sampling.beta is {type(value).__name__}: make it"):
+def test_unsupported_values_are_named(value: Any) -> None:
+    with pytest.raises(TypeError, match=f"sampling.beta is {type(value).__name__}: convert it"):
         flatten_state({"sampling": {"beta": value}})
 
 
@@ -37,7 +37,7 @@ class Part(Saved):
 
 
 class Whole(Saved):
-    """Has an attribute of every kind that can be saved."""
+    """Has an attribute of every type that can be saved."""
 
     _saved = (
         *("part", "_rows", "grows", "best", "mean", "is_on", "owed", "_generator", "sums", "parts"),
@@ -57,7 +57,7 @@ class Whole(Saved):
 
 
 def lived() -> Whole:
-    """One that differs from a new one in everything that is saved."""
+    """Returns an object that differs from a new one in every saved attribute."""
     whole = Whole(seed=3)
     whole.grows, whole.best, whole.is_on = np.ones((2, 5), np.int64), -2.5, True
     whole.owed, whole.sums, whole.texts = Fraction(7, 3), {"x": [1.5, 2]}, "some"
@@ -66,11 +66,11 @@ def lived() -> Whole:
     return whole
 
 
-def test_what_is_declared_comes_back_in_a_new_object() -> None:
+def test_declared_attributes_are_restored_in_a_new_object() -> None:
     one, other = lived(), Whole()
     state = one.state()
     assert state.keys() == {name.lstrip("_") for name in (*Whole._saved, "updates")}
-    one._rows += 1  # of which the state is a copy
+    one._rows += 1  # the state is a copy
     other.restore(unpacked(packed(state)))
     np.testing.assert_equal(other.state(), state)
     assert (other.owed, other.parts["a"].count) == (Fraction(7, 3), 3)
@@ -81,7 +81,7 @@ def test_what_is_declared_comes_back_in_a_new_object() -> None:
     ("name", "value", "message"),
     [
         ("updates", 5, "updates of Whole must be 4; got 5"),
-        ("part", {"count": -1}, "count of Part must be a whole number of at least 0; got -1"),
+        ("part", {"count": -1}, "count of Part must be an integer of at least 0; got -1"),
         ("part", {}, r"the state of Part must be a dictionary of \['count'\]; got \[\]"),
         ("rows", np.zeros(4, np.float32), r"rows .* finite array of float32 \(3,\)"),
         ("rows", np.zeros(3), r"rows .* finite array of float32 \(3,\)"),
@@ -98,10 +98,10 @@ def test_what_is_declared_comes_back_in_a_new_object() -> None:
         ("sums", [], r"sums of Whole must be dict; got \[\]"),
         ("parts", {}, r"parts of Whole must be a dictionary of \['a'\]; got {}"),
         ("texts", 3, "texts of Whole must be str; got 3"),
-        ("seen", [np.zeros(2)], "seen of Whole must be a list of 2"),
+        ("seen", [np.zeros(2)], "seen of Whole must be a list of length 2"),
     ],
 )
-def test_a_value_that_is_not_like_the_current_one_is_refused(
+def test_values_that_do_not_match_the_current_ones_are_rejected(
     name: str, value: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -109,6 +109,6 @@ def test_a_value_that_is_not_like_the_current_one_is_refused(
 
 
 @pytest.mark.parametrize("state", [[], {}, {"count": 1, "more": 2}, None])
-def test_the_state_of_something_else_is_refused(state: Any) -> None:
+def test_the_state_of_another_class_is_rejected(state: Any) -> None:
     with pytest.raises(ValueError, match="the state of Part must be a dictionary of"):
         Part(0).restore(state)

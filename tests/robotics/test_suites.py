@@ -87,7 +87,7 @@ def test_the_command_line_takes_a_task_of_dm_control(
     )
     assert begun.returncode == 0, begun.stderr
     continued = script("train.py", "resume", "run", "--steps", "110", "--no-progress", cwd=tmp_path)
-    assert "continues at step 100" in continued.stdout
+    assert "resumes at step 100" in continued.stdout
     assert continued.returncode == 0, continued.stderr
     if ctypes.util.find_library("EGL"):
         played = script("evaluate.py", "run", "--video", "cheetah.mp4", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The command that exports: what it prints, and where."""
+"""The export command and its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.small_runs import train_in
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in an environment that prints."""
+    """Returns a run in an environment that prints."""
     surroundings.register()
     path = tmp_path_factory.mktemp("walks") / "walk"
     train_in(path, env="Walk-v0")
@@ -24,7 +24,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", ["export", "evaluate"])
-def test_json_is_all_that_a_command_prints_to_standard_output(
+def test_only_json_is_printed_to_standard_output(
     command: str, walk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = [command, str(walk), "--json", "--episodes", "1"]
@@ -35,10 +35,10 @@ def test_json_is_all_that_a_command_prints_to_standard_output(
     assert "an episode begins" in result.stderr
     printed = capfd.readouterr()
     assert printed.out == ""
-    assert "compiled code says so" in printed.err
+    assert "output of compiled code" in printed.err
 
 
-def test_the_command_exports_integers_and_prints_what_it_measured(
+def test_an_int8_export_prints_its_measurements(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -48,10 +48,10 @@ def test_the_command_exports_integers_and_prints_what_it_measured(
     assert result.exit_code == 0, result.output
     assert "best policy of" in result.output
     assert "differences from the policy" in result.output
-    assert "return over 1 episodes" in result.output
+    assert "mean return over 1 episodes" in result.output
     about = json.loads((tmp_path / "x" / "policy.json").read_text())
     assert about["model"]["inputs"][0]["dtype"] == "int8"
     assert about["measured"]["differences"]["unequal"] <= 0.01
     again = CliRunner().invoke(main, words)
     assert again.exit_code == 1
-    assert "Error: x exists already" in again.output
+    assert "Error: x already exists" in again.output

@@ -1,4 +1,4 @@
-"""The command `eagerly`: its parts, what it prints to be typed next, the list of runs."""
+"""The command `eagerly`: its subcommands, the commands that it prints, and the list of runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _replay(run: Path) -> bytes:
     return np.concatenate([np.load(path, allow_pickle=False) for path in segments]).tobytes()
 
 
-def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
+def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
     flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 16,16 --mode eager"
     flags += " --batch-size 16 --updates-per-call 10 --replay-ratio 0.02 --no-progress"
     words = ["train", "td3", *flags.split()]
-    # Programs of one session: Ctrl-C reaches all of them.
+    # A new session, whose processes all receive Ctrl-C.
     there: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = ["eagerly", *words, "--run-dir", "runs/pole"]
     process = subprocess.Popen(command, **there, start_new_session=True)
@@ -73,14 +73,14 @@ def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "")
-    assert re.search(r"preset +.*; given: warmup_steps 200", output)
+    assert re.search(r"preset +.*; overridden: warmup_steps 200", output)
     (step,) = re.findall(r"stopped by SIGINT at step (\d+)", output)
     assert 300 <= int(step) < 1500
 
-    (printed,) = re.findall(r"^continue  (eagerly resume runs/pole)$", output, re.M)
+    (printed,) = re.findall(r"^resume    (eagerly resume runs/pole)$", output, re.M)
     again = subprocess.run(printed.split(), **there)
     assert (again.returncode, again.stderr) == (0, "")
-    assert f"continues at step {step}, to step 1500" in again.stdout
+    assert f"resumes at step {step}, up to step 1500" in again.stdout
     assert "finished: 1500 steps, 20 updates" in again.stdout
     assert "eagerly resume runs/pole --steps 3000" in again.stdout
     assert "eagerly evaluate runs/pole" in again.stdout
@@ -104,7 +104,7 @@ def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
     assert line.split()[:6] == ["runs/pole", "InvertedPendulum-v5", "td3", "0", "1,500", "1,500"]
     assert line.endswith("finished")
 
-    # In all bits the run is one that was never interrupted.
+    # The run is bit-identical to one that was never interrupted.
     straight = Path("straight")
     result = CliRunner().invoke(main, [*words, "--run-dir", str(straight)])
     assert result.exit_code == 0, result.output
@@ -115,14 +115,14 @@ def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
     assert _replay(run) == _replay(straight)
 
 
-def test_help_names_every_command() -> None:
+def test_help_lists_every_command() -> None:
     result = CliRunner().invoke(main, ["--help"])
     for name in ("train", "resume", "evaluate", "export", "plot", "runs", "completion"):
         assert f"  {name} " in result.output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_commands(shell: str) -> None:
+def test_completion_scripts_are_printed_for_every_shell(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0
     assert "_EAGERLY_COMPLETE" in result.output
@@ -141,7 +141,7 @@ def test_completion_knows_commands_and_agents(tmp_path: Path) -> None:
     assert "--batch-size" in completed("eagerly train td3 --batch", 3)
 
 
-def test_states_of_runs(tmp_path: Path) -> None:
+def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     for name, steps in (("short", 200), ("long", 400)):
         with Trainer(open_run(tmp_path / "runs" / name, "td3", SMALL | {"steps": steps})) as made:
             made.train()
@@ -164,7 +164,7 @@ def test_states_of_runs(tmp_path: Path) -> None:
     assert runs_below(tmp_path / "runs" / "planned")[0].state == "not begun"
 
 
-def test_the_command_of_a_run_trains_the_same_run(
+def test_the_printed_command_trains_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,10 +179,10 @@ def test_the_command_of_a_run_trains_the_same_run(
     open_run(Path("made"), "td3", {"env": lambda: None}).write()
     result = CliRunner().invoke(runs.main, ["--command", "made"])
     assert result.exit_code == 1
-    assert "which passed env: no command can do that" in result.output
+    assert "with a factory for env, which the command line cannot pass" in result.output
 
 
-def test_no_runs_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_list_of_runs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = _listed()
     assert (result.exit_code, result.output.strip()) == (0, "no runs in runs")

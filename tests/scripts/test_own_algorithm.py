@@ -33,7 +33,7 @@ FLAGS = [
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory with the files of the page."""
+    """Returns a directory with the files of the page."""
     for name, code in re.findall(r"```python title=(\w+\.py)\n(.*?)```", PAGE, re.S):
         (tmp_path / name).write_text(code)
     return tmp_path
@@ -50,7 +50,9 @@ def test_the_example_is_trained_resumed_and_evaluated(outside: Path) -> None:
     assert script("evaluate.py", "runs/redq", cwd=outside).returncode == 0
 
 
-def test_its_settings_are_flags(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_custom_agent_are_flags(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(outside)
     shown = CliRunner().invoke(train.main, ["redq:REDQ", "--help"])
     assert "--subset-size" in shown.output
@@ -58,11 +60,11 @@ def test_its_settings_are_flags(outside: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", ["redq.py", "huber.py"])
-def test_what_the_page_teaches_is_what_is_tested(outside: Path, name: str) -> None:
+def test_the_page_shows_the_tested_code(outside: Path, name: str) -> None:
     assert (outside / name).read_text() == (ROOT / "tests" / "algorithms" / name).read_text()
 
 
-def test_a_policy_that_draws_actions_collects_and_is_saved(
+def test_a_stochastic_policy_collects_and_is_saved(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(outside)
@@ -94,7 +96,7 @@ def test_a_third_network_learns_and_is_saved(
     assert {"dynamics", "dynamics_optimizer"} <= one.checkpoint.groups.keys()
 
 
-def test_the_episodic_one_is_updated_at_ends_of_episodes(
+def test_the_episodic_agent_is_updated_at_episode_ends(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(outside)
@@ -103,10 +105,10 @@ def test_the_episodic_one_is_updated_at_ends_of_episodes(
     run = open_run(outside / "run", "episodic:Episodic", SMALL | settings)
     with Trainer(run) as trainer:
         trainer.train()
-    assert trainer.updates == 8  # two for each step of two episodes but for the warm-up's
+    assert trainer.updates == 8  # two per step of two episodes, except in the warm-up
 
 
-def test_metrics_that_come_and_go_are_named() -> None:
+def test_metrics_that_differ_between_updates_are_named() -> None:
     class Silent(agent_class("ddpg")):
         def update(self, batch: Any, random: Any, phase: Any) -> Any:
             metrics, per_row = super().update(batch, random, phase)
@@ -115,7 +117,7 @@ def test_metrics_that_come_and_go_are_named() -> None:
             return metrics, per_row
 
     agent = Silent(*spaces(), Silent.Config(hidden_sizes=(8,), mode="eager"), seed=0)
-    with pytest.raises(ValueError, match=r"the same in all updates.*losses/actor"):
+    with pytest.raises(ValueError, match=r"the same names in all updates.*losses/actor"):
         agent.train(filled_buffer(), 3)
 
 
@@ -128,7 +130,7 @@ def test_metrics_that_come_and_go_are_named() -> None:
         ("redq:", "agent must be one of ddpg, td3, td7, or module:Class"),
     ],
 )
-def test_what_is_no_agent_is_refused(
+def test_invalid_agent_names_are_rejected(
     outside: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.syspath_prepend(outside)

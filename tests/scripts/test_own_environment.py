@@ -57,7 +57,7 @@ SETTINGS = [
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory of somebody else, with a package of theirs."""
+    """Returns a directory outside the repository with a user's package."""
     (tmp_path / "my_robots").mkdir()
     (tmp_path / "my_robots" / "__init__.py").write_text(PACKAGE)
     return tmp_path
@@ -78,8 +78,8 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.long
-def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
-    # In processes, stopped by Ctrl-C, which reaches the whole group.
+def test_a_custom_environment_is_trained_resumed_and_evaluated_in_processes(outside: Path) -> None:
+    # Ctrl-C reaches the whole process group.
     words = [*SETTINGS, "--steps", "900", "--run-dir", "parts", "--collectors", "processes"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
@@ -104,13 +104,13 @@ def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
     assert 300 <= int(step) < 900
     assert all(gone(worker) for worker in workers)
 
-    # Keyword arguments come back from disk as they were typed.
+    # Keyword arguments are restored from disk unchanged.
     again = script("train.py", "resume", "parts", cwd=outside)
     assert again.returncode == 0, again.stderr
-    assert f"continues at step {step}" in again.stdout
+    assert f"resumes at step {step}" in again.stdout
     assert "finished: 900 steps, 70 updates" in again.stdout
     told = 'environment   2 x my_robots:MyArm-v0 {"goal": 0.5, "gain": 0.25}'
-    assert f"{told}, by 2 collectors (processes)" in again.stdout
+    assert f"{told}, 2 collectors (processes)" in again.stdout
     saved = json.loads((outside / "parts" / "config.json").read_text())["settings"]
     assert saved["env"] == "my_robots:MyArm-v0"
     assert saved["env_kwargs"] == {"goal": 0.5, "gain": 0.25}
@@ -125,9 +125,7 @@ def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
     assert 0 <= figures["info"]["is_success"] <= 1
 
 
-def test_a_package_that_is_not_there_is_named(
-    outside: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(outside / "my_robots")
     missing = CliRunner().invoke(train.main, [*SETTINGS, "--run-dir", "x"])
     assert missing.exit_code == 1

@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"^eagerly train (td3 --env Pendulum.*) --steps 10000$", P
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_they_are_trained_resumed_and_evaluated(
+def test_custom_models_are_trained_resumed_and_evaluated(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "torch" in words:

@@ -1,4 +1,4 @@
-"""Pictures and tables of runs, from directories and from tables."""
+"""Figures and score tables of runs, read from run directories and tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out what takes longest of a picture, where only what is printed is looked at."""
+    """Skips writing figures, the slowest part, in tests that only check the printed text."""
     monkeypatch.setattr("eagerly.curves.figures.save", lambda figure, path: None)
 
 
@@ -59,7 +59,7 @@ def test_tables_are_grouped_by_label_and_environment(tables: Path) -> None:
     assert returns[1].tolist() == [0.0, 11.0, 21.0, 31.0]
 
 
-def test_runs_of_different_lengths_meet_where_all_were_evaluated(tmp_path: Path) -> None:
+def test_runs_of_different_lengths_are_compared_at_shared_evaluations(tmp_path: Path) -> None:
     _table(tmp_path, "td3-Ant-v5-0", [1.0, 2.0, 3.0])
     _table(tmp_path, "td3-Ant-v5-1", [1.0, 2.0])
     (group,) = read_groups([tmp_path])
@@ -72,7 +72,7 @@ def test_runs_of_different_lengths_meet_where_all_were_evaluated(tmp_path: Path)
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
-def test_a_picture_is_drawn_and_scores_are_printed(tables: Path, ending: str) -> None:
+def test_figures_are_drawn_and_scores_are_printed(tables: Path, ending: str) -> None:
     picture = tables / "new" / f"x.{ending}"
     result = _plot(tables, "-o", picture, "--theme", "both", "--baseline", "sb3-td3")
     assert result.exit_code == 0, result.output
@@ -85,10 +85,10 @@ def test_a_picture_is_drawn_and_scores_are_printed(tables: Path, ending: str) ->
     assert result.output.count(" | 1 [1, 1] |") == 1  # every run is better than every other
 
 
-def test_environments_are_pooled_where_the_return_of_a_random_policy_is_known(
+def test_environments_are_pooled_if_their_random_returns_are_known(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of the baseline, runs score 10 everywhere; those beside it 20 and 5, over 0 by chance.
+    # Baseline runs score 10 everywhere, the others 20 and 5, and random policies 0.
     monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0, "Hopper-v5": 0.0})
     for seed in range(3):
         for env, value in [("Ant-v5", 20.0), ("Hopper-v5", 5.0)]:
@@ -98,7 +98,7 @@ def test_environments_are_pooled_where_the_return_of_a_random_policy_is_known(
     ant, hopper, both = comparison.compare(groups, "sb3-ddpg")
     assert (ant.where, hopper.where, both.where) == ("Ant-v5", "Hopper-v5", "all 2")
     assert (ant.normalized.value, hopper.normalized.value) == (2.0, 0.5)
-    assert both.normalized.value == 1.25  # of 2 and 0.5
+    assert both.normalized.value == 1.25  # the mean of 2 and 0.5
     assert (ant.improvement.value, hopper.improvement.value, both.improvement.value) == (1, 0, 0.5)
     assert both.steps == (1000, 1000)
     monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0})
@@ -116,21 +116,21 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     assert (td3.last, td3.scores.tolist()) == (4000, [15.0, 3.0])
     (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
     assert found.steps == (3000,)
-    assert found.difference.value == -1.0  # 2 and 2 beside 3
+    assert found.difference.value == -1.0  # 2 and 2, compared with 3
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--baseline", "ddpg")
     assert "td3, Ant-v5: 1 of 2 runs are longer than the shortest" in result.output
-    assert "scored until step 4,000" in result.output
+    assert "scored up to step 4,000" in result.output
     _table(tmp_path, "td3-Ant-v5-2", [1.0]).write_text("steps,return_mean\n1500,7.0\n")
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
     assert result.exit_code == 1
     assert (
-        "the runs of td3 in Ant-v5 were never evaluated at the same step: seed 0 at 1,000, 2,000, "
-        "..., 5,000; seed 1 at 1,000, 2,000, 3,000, 4,000; seed 2 at 1,500. Draw them in pictures"
+        "the runs of td3 in Ant-v5 have no evaluation step in common: seed 0 at 1,000, 2,000, "
+        "..., 5,000; seed 1 at 1,000, 2,000, 3,000, 4,000; seed 2 at 1,500. Plot them separately"
     ) in result.output
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_runs_evaluated_at_different_intervals_are_drawn_where_they_meet(tmp_path: Path) -> None:
+def test_runs_evaluated_at_different_intervals_are_drawn_at_shared_steps(tmp_path: Path) -> None:
     for seed, every in enumerate((1000, 1500)):
         steps = range(every, 9001, every)
         lines = "".join(f"{step},{step + seed}\n" for step in steps)
@@ -144,21 +144,21 @@ def test_runs_evaluated_at_different_intervals_are_drawn_where_they_meet(tmp_pat
         "6001", "6000"
     )
     assert (
-        "td3, Ant-v5: its runs were evaluated at different steps; all are drawn and scored at the "
-        "3 steps that they share, until step 9,000"
+        "td3, Ant-v5: the runs were evaluated at different steps; all are plotted and scored at "
+        "the 3 steps that they share, up to step 9,000"
     ) in result.output
 
 
-def test_only_steps_at_which_both_sides_were_evaluated_count(tmp_path: Path) -> None:
+def test_only_steps_evaluated_in_both_groups_count(tmp_path: Path) -> None:
     sparse = _table(tmp_path, "td3-Ant-v5-0", [])
     sparse.write_text("steps,return_mean\n" + "".join(f"{2000 * n},{n}\n" for n in range(1, 6)))
-    _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])  # the same line, to 9000
+    _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])  # same line, to 9000
     (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
     assert found.steps == (8000,)
     assert found.difference.value == 0.0
     odd = _table(tmp_path, "td3-Ant-v5-0", [])
     odd.write_text("steps,return_mean\n1500,1.0\n")
-    with pytest.raises(ValueError, match="td3 and ddpg were never evaluated at the same step of A"):
+    with pytest.raises(ValueError, match="td3 and ddpg have no evaluation step in common in A"):
         comparison.compare(read_groups([tmp_path]), "ddpg")
 
 
@@ -169,12 +169,12 @@ def test_a_run_counts_once(tables: Path, tmp_path: Path) -> None:
     assert (len(group.curves), heard) == (1, [])
     (tmp_path / "more").mkdir()
     again = _table(tmp_path / "more", "td3-Walker2d-v5-0", [1.0])
-    with pytest.raises(RunError, match="are both td3, Walker2d-v5, seed 0: leave one out"):
+    with pytest.raises(RunError, match="are both td3, Walker2d-v5, seed 0: omit one"):
         read_groups([table, again])
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_of_the_same_run_twice_the_longer_one_is_kept(tmp_path: Path) -> None:
+def test_the_longer_of_two_copies_of_a_run_is_kept(tmp_path: Path) -> None:
     from eagerly import Trainer, open_run
 
     for name, steps in (("short", 10), ("long", 20)):
@@ -183,15 +183,15 @@ def test_of_the_same_run_twice_the_longer_one_is_kept(tmp_path: Path) -> None:
         with Trainer(open_run(tmp_path / name, "td3", settings)) as trainer:
             trainer.train()
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
-    assert f"{tmp_path / 'short'} is left out: {tmp_path / 'long'} is the same" in result.output
+    assert f"{tmp_path / 'short'} is skipped: {tmp_path / 'long'} is the same" in result.output
     assert "| Pendulum-v1 | td3 | 0 | 20 |" in result.output
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_what_came_later_can_be_left_out(tables: Path) -> None:
+def test_later_evaluations_can_be_omitted(tables: Path) -> None:
     words = tables, "-o", tables / "x.png", "--until"
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
-    assert "there is no evaluation in these runs yet" in _plot(*words, 999).output
+    assert "these runs have no evaluations yet" in _plot(*words, 999).output
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -199,42 +199,44 @@ def test_labels_can_be_renamed(tables: Path) -> None:
     words = tables, "-o", tables / "x.svg", "--rename"
     result = _plot(*words, "sb3-td3", "Stable-Baselines3", "--baseline", "sb3-td3")
     assert "| Walker2d-v5 | Stable-Baselines3 | 0, 1, 2 |" in result.output
-    assert "Beside Stable-Baselines3;" in result.output
-    assert "different runs would have the same name" in _plot(*words, "td3", "sb3-td3").output
+    assert "Comparison with Stable-Baselines3 (" in result.output
+    assert "different labels must have different names" in _plot(*words, "td3", "sb3-td3").output
     assert "the label to rename must be one of ['sb3-td3'," in _plot(*words, "x", "y").output
 
 
-def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:
+def test_time_is_an_axis_if_it_was_recorded(tables: Path) -> None:
     result = _plot(*tables.glob("*Walker*.csv"), "--x", "time", "-o", tables / "time.png")
     assert result.exit_code == 0, result.output
     result = _plot(*tables.glob("*Ant*.csv"), "--x", "time", "-o", tables / "ant.png")
     assert result.exit_code == 1
-    assert "td3-8-environments, Ant-v5, seed 0: no times are kept" in result.output
+    assert "td3-8-environments, Ant-v5, seed 0: no times recorded" in result.output
     late = _table(tables, "td3-Walker2d-v5-9", [])
     late.write_text("steps,return_mean,seconds\n1000,1.0,900\n2000,1.0,1800\n")
     result = _plot(*tables.glob("td3-Walker*.csv"), "--x", "time", "-o", tables / "time.png")
     assert result.exit_code == 1
-    assert "first evaluated after 900 s, another lasted 240 s" in result.output
+    assert "first evaluated after 900 s, another ended after 240 s" in result.output
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds neither a run nor a table"):
+def test_paths_without_runs_and_invalid_options_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="contains neither a run nor an evaluation table"):
         read_groups([tmp_path])
-    with pytest.raises(RunError, match="does not say what it is of"):
+    with pytest.raises(
+        RunError, match=r"a table must be named label-Environment-v0-seed\.csv; got"
+    ):
         read_groups([_table(tmp_path, "mine", [1.0])])
     table = _table(tmp_path, "td3-Ant-v5-0", [1.0])
     assert "--output must end in .png or .svg" in _plot(table, "-o", tmp_path / "x.pdf").output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "sb3")
-    assert "--baseline must be one of ['td3'], got sb3" in result.output
+    assert "--baseline must be one of ['td3']; got sb3" in result.output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "td3")
     assert result.exit_code == 1
-    assert "nothing stands beside td3: no other runs are in ['Ant-v5']" in result.output
+    assert "no runs to compare with td3: no other label has runs in ['Ant-v5']" in result.output
 
 
 @pytest.mark.parametrize(
     "rows", ["2000,1\n1000,1", "1000,1\n1000,1", "1000,nan", "1000,inf", "x,1"]
 )
-def test_a_damaged_table_is_named(tmp_path: Path, rows: str) -> None:
+def test_a_damaged_table_is_reported(tmp_path: Path, rows: str) -> None:
     table = tmp_path / "td3-Ant-v5-0.csv"
     table.write_text(f"steps,return_mean\n{rows}\n")
     result = _plot(table, "-o", tmp_path / "x.png")
@@ -242,24 +244,24 @@ def test_a_damaged_table_is_named(tmp_path: Path, rows: str) -> None:
     assert f"{table} is damaged" in result.output
 
 
-def test_an_empty_table_is_no_run_yet(tmp_path: Path) -> None:
+def test_an_empty_table_has_no_evaluations(tmp_path: Path) -> None:
     (tmp_path / "td3-Ant-v5-0.csv").write_text("steps,return_mean,seconds\n")
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--x", "time")
-    assert "there is no evaluation in these runs yet" in result.output
+    assert "these runs have no evaluations yet" in result.output
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_few_runs_are_called_few(tmp_path: Path) -> None:
+def test_intervals_over_few_runs_are_called_too_narrow(tmp_path: Path) -> None:
     for seed in range(5):
         _table(tmp_path, f"td3-Ant-v5-{seed}", [1.0])
         told = (
-            "intervals of fewer than 5 runs are too narrow"
+            "intervals over fewer than 5 runs are too narrow"
             in _plot(tmp_path, "-o", tmp_path / "x.png").output
         )
         assert told == (1 <= seed <= 3)  # one run has no interval
 
 
-def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None:
+def test_labels_show_the_settings_that_differ(tmp_path: Path) -> None:
     from eagerly import Trainer, open_run
 
     for number, (seed, tau) in enumerate([(0, 0.005), (1, 0.005), (0, 0.1)]):
@@ -285,7 +287,7 @@ def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
 
 
-def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
+def test_labels_ignore_environment_presets_and_old_runs_use_defaults(
     tmp_path: Path,
 ) -> None:
     def labels(*runs: dict[str, Any]) -> list[str]:
@@ -306,7 +308,7 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
         "td3, tau 0.2",
         "td3, tau 0.1",
     ]
-    # The first was trained before there was a choice.
+    # The first run predates the setting.
     assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
     assert labels(walker, walker | {"normalize_observations": True}) == [
         "td3, no normalize_observations",
@@ -316,8 +318,8 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
     assert labels(walker | often, walker | seldom) == ["td3", "td3"]
 
 
-def test_rates_of_success_are_drawn_and_not_normalised(tmp_path: Path) -> None:
-    # Of an environment whose random returns are known, and lower than any rate.
+def test_success_rates_are_drawn_and_not_normalized(tmp_path: Path) -> None:
+    # The random return of this environment is known, and lower than any success rate.
     for label, rates in (("td3", [0.0, 0.2, 0.1]), ("td3-hindsight", [0.5, 0.75, 1.0])):
         rows = [f"{n},{-n},{rate}" for n, rate in enumerate(rates, start=1)]
         text = "\n".join(["steps,return_mean,success_rate", *rows])

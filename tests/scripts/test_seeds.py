@@ -1,4 +1,4 @@
-"""Runs of several seeds side by side: what is refused, shared, stopped, continued and compared."""
+"""Training several seeds in parallel: validation, shared cores, stopping, resuming and scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.scripts.test_train import invoke
 from tests.small_runs import SMALL, train_in
 
 WORDS = ("td3", "--env", "Pendulum-v1", "--preset", "defaults")
-# Stands for a run: saves itself when asked to end; reports its steps, and what it was given.
+# Replaces a training process: handles SIGTERM and reports its steps and arguments.
 STAND_IN = """
     import os, signal, sys, time
     def words(name):
@@ -62,7 +62,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     ("text", "found"),
     [("0..4", (0, 1, 2, 3, 4)), ("0,3,7", (0, 3, 7)), ("5", (5,)), ("8, 0..2", (8, 0, 1, 2))],
 )
-def test_seeds_are_ranges_and_lists(text: str, found: tuple[int, ...]) -> None:
+def test_seeds_can_be_ranges_and_lists(text: str, found: tuple[int, ...]) -> None:
     assert parse_seeds(text) == found
     assert parse_seeds(format_seeds(found)) == found
     assert format_seeds(found) == text.replace(" ", "")
@@ -74,13 +74,13 @@ def test_seeds_are_ranges_and_lists(text: str, found: tuple[int, ...]) -> None:
         ("0-4", "expected seeds such as 0..4 or 0,3,7; got '0-4'"),
         ("", "expected seeds such as"),
         ("1,-1", "expected seeds such as"),
-        ("4..1", "4..1 ends before it begins"),
-        ("0,2,1..3", "expected each seed once"),
+        ("4..1", "expected an ascending range; got 4..1"),
+        ("0,2,1..3", "expected distinct seeds"),
         ("0..999,1000", "at most 1000 seeds"),
         ("0..9999999999", "at most 1000 seeds"),
     ],
 )
-def test_what_names_no_seeds_is_refused(text: str, message: str) -> None:
+def test_invalid_seeds_are_rejected(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=re.escape(message)):
         parse_seeds(text)
 
@@ -88,9 +88,9 @@ def test_what_names_no_seeds_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--env", "Pendulum-v1", "--jobs", "2"], "--jobs needs --seeds"),
-        (["--env", "Pendulum-v1", "--seeds", "0..1", "--seed", "1"], "exclude each other"),
-        (["--seeds", "0..1"], "new runs need an environment: give --env"),
+        (["--env", "Pendulum-v1", "--jobs", "2"], "--jobs requires --seeds"),
+        (["--env", "Pendulum-v1", "--seeds", "0..1", "--seed", "1"], "mutually exclusive"),
+        (["--seeds", "0..1"], "a new run needs an environment: pass --env"),
         (["--env", "Pendulam-v1", "--seeds", "0..1"], "Did you mean Pendulum-v1"),
         (
             ["--env", "Pendulum-v1", "--seeds", "0..1", "--tau", "2"],
@@ -99,7 +99,7 @@ def test_what_names_no_seeds_is_refused(text: str, message: str) -> None:
         (["--env", "Pendulum-v1", "--seeds", "0,2147483648"], "seed must be at least 0"),
     ],
 )
-def test_bad_input_is_refused_once_and_before_anything_is_written(
+def test_invalid_input_is_reported_once_before_anything_is_written(
     tmp_path: Path, words: list[str], message: str
 ) -> None:
     code, output = invoke(main, "td3", *words)
@@ -108,14 +108,14 @@ def test_bad_input_is_refused_once_and_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_is_no_folder_of_runs(tmp_path: Path) -> None:
+def test_a_run_directory_cannot_contain_seed_runs(tmp_path: Path) -> None:
     open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"}).write()
     code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "run")
     assert code == 1
-    assert "run is a run itself" in output
+    assert "got run, which is a run directory" in output
 
 
-def test_what_differs_from_a_run_that_is_there_is_refused_before_anything_begins(
+def test_changed_settings_of_an_existing_run_are_rejected_before_any_run_starts(
     tmp_path: Path,
 ) -> None:
     open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1}).write()
@@ -130,7 +130,7 @@ def test_what_differs_from_a_run_that_is_there_is_refused_before_anything_begins
     ("cores", "jobs", "counts"),
     [(2, 2, "1 x 1"), (2, 1, "2 x 2"), (16, 3, "2 x 2"), (2, 9, "1 x 1")],
 )
-def test_cores_are_shared_among_the_runs_that_train_at_a_time(
+def test_parallel_runs_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, cores: int, jobs: int, counts: str
 ) -> None:
     monkeypatch.setattr(threads, "cores", lambda: cores)
@@ -138,7 +138,7 @@ def test_cores_are_shared_among_the_runs_that_train_at_a_time(
     _, output = invoke(main, *WORDS, "--seeds", "0..2", "--jobs", str(jobs))
     intra, _, inter = counts.split()
     (line,) = re.findall("^threads .*", output, re.M)
-    shares = f": {min(jobs, 3)} runs share {cores} cores. By default a run has 2 x 2"
+    shares = f": {min(jobs, 3)} runs share {cores} cores. The default is 2 x 2"
     assert line.startswith(f"threads       {counts} per run" + shares * (counts == "1 x 1"))
     for log in Path("runs/td3-Pendulum-v1").glob("*.log"):
         assert (
@@ -146,7 +146,7 @@ def test_cores_are_shared_among_the_runs_that_train_at_a_time(
         )
 
 
-def test_a_run_keeps_its_threads_and_new_ones_beside_it_take_them(
+def test_new_runs_use_the_thread_counts_of_existing_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"env": "Pendulum-v1", "preset": "defaults", "intra_op_threads": 3, "seed": 1}
@@ -154,7 +154,7 @@ def test_a_run_keeps_its_threads_and_new_ones_beside_it_take_them(
     _stand_in(monkeypatch, "print(sys.argv)\nsys.exit(143)")
     words = *WORDS, "--run-dir", "all", "--jobs", "2"
     _, output = invoke(main, *words, "--seeds", "0..1")
-    assert "threads       3 x 2 per run: the same as all/seed-1 has" in output
+    assert "threads       3 x 2 per run: same as all/seed-1" in output
     assert (
         "'--intra-op-threads', '3', '--inter-op-threads', '2'" in Path("all/seed-0.log").read_text()
     )
@@ -164,27 +164,29 @@ def test_a_run_keeps_its_threads_and_new_ones_beside_it_take_them(
     assert "--intra-op-threads: the run has 3, you gave 1" in output
 
 
-def test_a_run_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_reports_its_error_and_the_others_continue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _stand_in(
         monkeypatch,
         """
         os.write(report, b"40\\n50 evaluation 3 (best so far)\\n")
         if seed == 2:
             os.kill(os.getpid(), signal.SIGSEGV)
-        sys.exit("Traceback\\nError: the motor is on fire\\nIt goes on with this." if seed else 0)
+        sys.exit("Traceback\\nError: the motor is on fire\\nResume with this." if seed else 0)
         """,
     )
     code, output = invoke(main, *WORDS, "--seeds", "0..3", "--jobs", "1")
     assert code == 1
     assert "seed 0: step 50: evaluation 3 (best so far)\nseed 0: finished: 50 steps" in output
-    assert "seed 1: failed: the motor is on fire\nIt goes on with this.\n" in output
-    assert "seed 2: failed: its process died of SIGSEGV; it continues from its last" in output
+    assert "seed 1: failed: the motor is on fire\nResume with this.\n" in output
+    assert "seed 2: failed: process killed by SIGSEGV; the run can resume from its last" in output
     assert "seed 3: failed: the motor is on fire" in output
     logs = [f"seed {n} (runs/td3-Pendulum-v1/seed-{n}.log)" for n in (1, 2, 3)]
-    assert f"Error: 3 of 4 runs are not finished: {', '.join(logs)}. They continue" in output
+    assert f"Error: 3 of 4 runs are not finished: {', '.join(logs)}. Resume them" in output
 
 
-def test_one_message_of_several_runs_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_shared_by_several_runs_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _stand_in(monkeypatch, "sys.exit('Error: no GPU for ' + words('--run-dir'))")
     code, output = invoke(main, *WORDS, "--seeds", "0..2")
     assert code == 1
@@ -192,7 +194,7 @@ def test_one_message_of_several_runs_is_printed_once(monkeypatch: pytest.MonkeyP
     assert output.count("failed for the same reason") == 2
 
 
-def test_a_log_that_is_a_link_is_not_followed(
+def test_a_log_that_is_a_symlink_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "all").mkdir()
@@ -200,13 +202,13 @@ def test_a_log_that_is_a_link_is_not_followed(
     _stand_in(monkeypatch, "print('written')")
     code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")
     assert code == 1
-    assert "seed 0: cannot be started: seed-0.log is not a file" in output
+    assert "seed 0: cannot be started: seed-0.log must be a regular file" in output
     assert "written" in (tmp_path / "all/seed-1.log").read_text()
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_lets_runs_save_themselves_and_begins_no_other(
+def test_a_signal_lets_running_jobs_save_and_starts_no_others(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     _stand_in(
@@ -230,15 +232,15 @@ def test_a_signal_lets_runs_save_themselves_and_begins_no_other(
     code, output = invoke(main, *WORDS, "--steps", "900", "--seeds", "0..2", "--jobs", "2")
     sender.join()
     assert code == 128 + number
-    assert "stopping once these are saved: seed 0, seed 1 (a second" in output
+    assert "stopping after saving seed 0, seed 1 (a second" in output
     where = ", ".join(f"seed {n} at step {steps} of 900" for n, steps in enumerate((700, 700, 0)))
     assert f"stopped by {number.name}: {where}\n" in output
     words = "td3 --env Pendulum-v1 --preset defaults --steps 900 --seeds 0..2 --jobs 2"
-    assert re.search(rf"^continue  .*train.py {words}$", output, re.M), output
+    assert re.search(rf"^resume    .*train.py {words}$", output, re.M), output
     assert not Path("2.began").exists()
 
 
-def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_stops_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     _stand_in(monkeypatch, "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
 
     def send() -> None:
@@ -253,11 +255,11 @@ def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = invoke(main, *WORDS, "--seeds", "0..1")
     sender.join()
     assert code == 130
-    assert "stopped at once. The runs go on from their last checkpoints with " in output
+    assert "stopped immediately. Resume from the last checkpoints with " in output
     assert gone(int(Path("pid").read_text()))
 
 
-def test_a_run_that_another_process_trains_is_waited_for_and_then_refused(
+def test_a_run_in_use_is_waited_for_and_then_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
@@ -267,7 +269,7 @@ def test_a_run_that_another_process_trains_is_waited_for_and_then_refused(
     lock = RunLock(run.path)
     code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")
     assert code == 1
-    assert "waiting up to 0 s for a process that still trains all/seed-1" in output
+    assert "waiting up to 0 s for a process that is still training all/seed-1" in output
     assert "all/seed-1 is already being trained" in output
     _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 60.0)
@@ -277,21 +279,21 @@ def test_a_run_that_another_process_trains_is_waited_for_and_then_refused(
     closing.join()
 
 
-def test_a_process_that_has_not_come_to_its_run_yet_is_waited_for_too(
+def test_a_process_that_has_not_locked_its_run_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "all").mkdir()
     run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
     job = Job("seed 1", run, [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    job.start()  # and what started it is dead: nothing of the lock is left here
+    job.start()  # as if the parent had died: this process holds nothing of the lock
     os.close(job._reports)
     _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
     words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
     code, output = invoke(main, *words)
     assert code == 1
-    assert "waiting up to 0 s for a process that still trains all/seed-1" in output
-    assert "Error: all/seed-1 is still being started or ended by a process of another" in output
+    assert "waiting up to 0 s for a process that is still training all/seed-1" in output
+    assert "Error: all/seed-1 is still being started or stopped by a process of another" in output
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1.log"]
     with pytest.raises(OSError, match="another command is starting this run"):
         Job("seed 1", run, job.command).start()
@@ -304,7 +306,7 @@ def test_a_process_that_has_not_come_to_its_run_yet_is_waited_for_too(
     assert job.process.wait() == -signal.SIGKILL
 
 
-def test_a_signal_while_nothing_runs_names_nothing(
+def test_a_signal_before_any_job_starts_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = open_run(Path("run"), "td3", {"env": "Pendulum-v1"})
@@ -316,11 +318,11 @@ def test_a_signal_while_nothing_runs_names_nothing(
     assert capsys.readouterr().out == ""
 
 
-# With the threads of this process (conftest), so that a run in it has the same bits.
+# The thread counts of this process (see conftest) make runs inside it bit-identical.
 SMALL_WORDS = ["td3", *flag_words({**SMALL, "intra_op_threads": 2, "inter_op_threads": 2})]
 
 
-def test_a_run_is_the_one_that_is_trained_alone_and_the_table_has_all(tmp_path: Path) -> None:
+def test_seed_runs_equal_single_runs_and_the_table_lists_all(tmp_path: Path) -> None:
     train_in(tmp_path / "all/seed-0", seed=0)
     words = *SMALL_WORDS, "--seeds", "0..1", "--jobs", "2", "--run-dir", "all"
     code, output = invoke(main, *words)
@@ -330,7 +332,7 @@ def test_a_run_is_the_one_that_is_trained_alone_and_the_table_has_all(tmp_path: 
     assert "seed 1: step 300: evaluation -" in output
     assert "seed 1: finished: 400 steps; mean of the last 2 evaluations" in output
     (row,) = re.findall(r"^\| Pendulum-v1 \| td3 \| 0, 1 \| 300 \| .* \|$", output, re.M)
-    assert "intervals of fewer than 5 runs are too narrow" in output
+    assert "intervals over fewer than 5 runs are too narrow" in output
     train_in(tmp_path / "alone", seed=1)
     assert digests(tmp_path / "all/seed-1") == digests(tmp_path / "alone")
 
@@ -344,7 +346,7 @@ def test_a_run_is_the_one_that_is_trained_alone_and_the_table_has_all(tmp_path: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("killed", ["parent", "child"])
-def test_what_was_killed_is_continued_by_the_same_command(tmp_path: Path, killed: str) -> None:
+def test_the_same_command_resumes_killed_runs(tmp_path: Path, killed: str) -> None:
     script = str(ROOT / "scripts" / "train.py")
     more = ["--steps", "3000", "--updates-per-call", "10", "--replay-ratio", "0.05"]
     words = [sys.executable, script, *SMALL_WORDS, "--seeds", "0..2", "--jobs", "2", *more]
@@ -360,16 +362,16 @@ def test_what_was_killed_is_continued_by_the_same_command(tmp_path: Path, killed
         process.kill()
         process.communicate()
         assert all(gone(pid, within=30) for pid in pids)
-        assert "the process that started it has ended" in (folder / "seed-1.log").read_text()
+        assert "the parent process has ended" in (folder / "seed-1.log").read_text()
     else:
         os.kill(pids[1], signal.SIGKILL)
         output, _ = process.communicate()
         assert process.returncode == 1
-        assert "seed 1: failed: its process died of SIGKILL; it continues" in output
+        assert "seed 1: failed: process killed by SIGKILL; the run can resume" in output
         assert "seed 2: finished: 3000 steps" in output
     again = subprocess.run(words, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert re.search(r"seed 1: continues at step [1-9]", again.stdout)
+    assert re.search(r"seed 1: resumes at step [1-9]", again.stdout)
     assert "| Pendulum-v1 | td3 | 0, 1, 2 | 3,000 |" in again.stdout
     for seed in range(3):
         code, output = invoke(

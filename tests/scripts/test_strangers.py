@@ -1,4 +1,4 @@
-"""Commands over directories of strangers: every run is a line, no name steers the terminal."""
+"""Commands on untrusted run directories, which may be damaged or have malicious names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028"
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with one checkpoint and one evaluation, not to be touched."""
+    """Returns a run with one checkpoint and one evaluation, which tests must not modify."""
     path = tmp_path_factory.mktemp("finished") / "run"
     train_in(path, steps=150, keep_checkpoints=1)
     return path
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
         edit_sealed(run / "config.json", change)
-        shutil.rmtree(run / "checkpoints")  # which keep the settings, too
+        shutil.rmtree(run / "checkpoints")  # they also contain the settings
 
     return edit
 
@@ -82,7 +82,7 @@ HARMLESS = {
 }
 
 
-def test_an_odd_run_is_one_line_of_the_list_and_is_left_out_of_plots(
+def test_a_damaged_run_is_one_line_of_the_list_and_is_skipped_in_plots(
     finished: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "runs"
@@ -101,11 +101,11 @@ def test_an_odd_run_is_one_line_of_the_list_and_is_left_out_of_plots(
         drawn = CliRunner().invoke(plot.main, words)
         assert drawn.exit_code == 0, drawn.output
         for name in ODD:
-            assert f"{folder / name} is left out: " in drawn.output
+            assert f"{folder / name} is skipped: " in drawn.output
         assert "| Pendulum-v1 | td3 | 0 | 150 |" in drawn.output
 
 
-def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> None:
+def test_control_characters_in_names_are_escaped(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     run = shutil.copytree(finished, folder / f"name{ESCAPES}\n")
     agent = shutil.copytree(finished, folder / "agent")
@@ -134,10 +134,10 @@ def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> Non
     assert sanitize("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
 
 
-def test_a_warning_is_printed_once_and_escaped_whatever_handler_the_root_logger_has(
+def test_a_warning_is_printed_once_and_escaped_despite_root_handlers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = io.StringIO()  # of TensorFlow, from the first checkpoint on
+    other = io.StringIO()  # such as the handler that TensorFlow adds at the first checkpoint
     monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(other)])
     log_to_terminal()
     logging.getLogger("eagerly.any").warning("a \x1b[2J")
@@ -148,7 +148,7 @@ def test_a_warning_is_printed_once_and_escaped_whatever_handler_the_root_logger_
     "statement",
     ["raise SystemExit", "import sys; sys.exit('bye')", "1 / 0", "import no_such_thing"],
 )
-def test_a_package_that_does_not_let_itself_be_imported_is_said(
+def test_a_package_that_fails_to_import_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     (tmp_path / "sulky.py").write_text(statement)
@@ -163,7 +163,7 @@ def test_a_package_that_does_not_let_itself_be_imported_is_said(
     assert (result.exit_code, "cannot be imported" in " ".join(result.output.split())) == (2, True)
 
 
-def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
+def test_an_environment_error_in_an_evaluation_is_reported_with_its_step(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "import gymnasium\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
@@ -183,7 +183,7 @@ def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
     assert isinstance(result.exception, SystemExit)
 
 
-def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
+def test_a_closed_pipe_does_not_stop_training(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "scripts" / "train.py"), "td3", "--run-dir", "run"]
     settings = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}
     settings |= {"intra_op_threads": 1, "inter_op_threads": 3}
@@ -200,10 +200,8 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
     errors = process.stderr.read()
     assert process.wait(timeout=120) == 0, errors
     process.stderr.close()
-    assert errors.count("nobody reads") == 1
-    assert errors.splitlines()[-1:] == [
-        "nobody reads the output any more: the run goes on without it"
-    ]
+    assert errors.count("standard output is closed") == 1
+    assert errors.splitlines()[-1:] == ["standard output is closed: the run continues without it"]
     assert open_run(tmp_path / "run", None, {}).config.steps == 250
     manifest = tmp_path / "run" / "checkpoints" / f"{250:012d}-{3:012d}" / "manifest.json"
     conditions = json.loads(manifest.read_text())["conditions"]
@@ -215,7 +213,7 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
     [
         (["--models", ":"], "models must be module:factory; got ':'"),
         (["--models", ":", "--hidden-sizes", "8"], "models must be module:factory; got ':'"),
-        (["--actor", "my_models.py:actor"], "its ending, my_models:actor"),
+        (["--actor", "my_models.py:actor"], "omit the file extension, as in my_models:actor"),
         (["--init-from", "-"], "--init-from: - is not a run"),
         (["--seed", "9" * 400], "seed must be at least 0 and at most 2,147,483,647"),
         (["--evaluation-seed", "9" * 400], "evaluation_seed must be at least"),
@@ -223,10 +221,10 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
             ["--env-kwargs", '{"gravity": Infinity}'],
             "env_kwargs must be a dictionary of JSON values",
         ),
-        (["--init-from", "\udcff"], "init_from must be text that UTF-8 can hold"),
+        (["--init-from", "\udcff"], "init_from must be text that UTF-8 can encode"),
     ],
 )
-def test_a_message_names_its_flag(
+def test_errors_name_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -239,7 +237,7 @@ def test_a_message_names_its_flag(
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
-def test_a_picture_replaces_what_stands_in_its_place(
+def test_a_figure_replaces_links_and_pipes(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -258,14 +256,14 @@ def test_a_picture_replaces_what_stands_in_its_place(
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_names_are_no_formulas(finished: Path, tmp_path: Path) -> None:
+def test_names_are_not_parsed_as_formulas(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     edit_sealed(run / "config.json", lambda document: document["settings"].update(env=r"$\foo{$"))
     drawn = CliRunner().invoke(plot.main, [str(run), "-o", str(tmp_path / "x.svg")])
     assert drawn.exit_code == 0, drawn.output
 
 
-def test_a_command_that_is_printed_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_commands_can_be_pasted_into_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = "a 'b'\n\x1b[2J\\é"
     printed = flags.command("evaluate.py", odd)
     assert sanitize(printed, lines=False) == printed
@@ -278,7 +276,7 @@ def test_a_command_that_is_printed_can_be_pasted(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("length", [300, 5000])
-def test_a_path_that_no_system_takes_is_refused(length: int) -> None:
+def test_invalid_paths_are_rejected(length: int) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--run-dir"]
     for path, said in (("x" * length, "cannot be a run directory"), ("b\udcff", "cannot be a run")):
         done = CliRunner().invoke(train.main, [*words, path])

@@ -1,4 +1,4 @@
-"""The command line, as a person uses it: start, stop, continue, evaluate, mistype."""
+"""The commands train, resume and evaluate, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def invoke(command: click.Command, *words: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_resume_needs_no_flags_and_extends(tmp_path: Path) -> None:
+def test_resume_needs_no_flags_and_extends_a_run(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ("td3", "--env", "Long-v0", "--steps", "300", "--run-dir", run, "--mode", "eager")
     code, output = invoke(train.main, *words, *SMALL, "--replay-ratio", "0.1")
     assert code == 0, output
     code, output = invoke(train.main, "resume", run, "--steps", "350")
     assert code == 0, output
-    assert "continues at step 300, to step 350" in output
+    assert "resumes at step 300, up to step 350" in output
     code, output = invoke(train.main, "resume", run)
     assert code == 0
-    assert "is finished: it has 350 steps" in output
+    assert "is already finished: 350 steps" in output
     code, output = invoke(evaluate.main, run, "--which", "latest", "--episodes", "3")
     assert code == 0
     assert "(step 350): return 40 ± 0 over 3 episodes" in output
 
 
-def test_without_a_run_directory_a_fresh_one_is_made(
+def test_a_new_run_directory_is_created_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,8 +68,8 @@ def test_without_a_run_directory_a_fresh_one_is_made(
         (["--env", "HalfCheeta-v5"], "Did you mean HalfCheetah-v5"),
         (["--env", "NeedsPackage-v0"], "package that is missing"),
         (["--env", "TextActions-v0"], "actions must be a Box, a discrete space"),
-        (["--env", "TextObservations-v0"], "which no network reads"),
-        ([], "needs an environment: give --env"),
+        (["--env", "TextObservations-v0"], "which networks cannot read"),
+        ([], "needs an environment: set --env"),
         (["--env", "Long-v0", "--tau", "2"], r"tau must be above 0 and at most 1; got 2.0"),
         (
             ["--env", "Long-v0", "--num-envs", "0"],
@@ -81,7 +81,7 @@ def test_without_a_run_directory_a_fresh_one_is_made(
         (["--env", "Long-v0", "--leraning-rate", "1"], "No such option"),
     ],
 )
-def test_bad_input_ends_at_once_and_writes_nothing(
+def test_invalid_input_fails_without_writing_anything(
     tmp_path: Path, words: list[str], message: str
 ) -> None:
     run = tmp_path / "run"
@@ -91,7 +91,7 @@ def test_bad_input_ends_at_once_and_writes_nothing(
     assert not run.exists()
 
 
-def test_a_directory_that_is_not_a_run_is_refused_by_every_command(tmp_path: Path) -> None:
+def test_every_command_rejects_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     for command, words in (
         (train.main, ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path)]),
@@ -113,7 +113,7 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated(tmp_path: Path) -> None:
     assert "has no checkpoint yet" in output
 
 
-def test_differences_are_refused_and_overridden(tmp_path: Path) -> None:
+def test_changed_settings_are_rejected_unless_overridden(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["td3", "--env", "Long-v0", "--run-dir", run, "--mode", "graph"]
     assert invoke(train.main, *words, "--steps", "50", *SMALL)[0] == 0
@@ -122,12 +122,12 @@ def test_differences_are_refused_and_overridden(tmp_path: Path) -> None:
     assert "--tau: the run has 0.005, you gave 0.5" in output
     code, output = invoke(train.main, *words, "--tau", "0.5", "--override")
     assert code == 1
-    assert "acts only on further steps: give a larger --steps too" in output
+    assert "affect further steps only: increase --steps as well" in output
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5", "--override")
     assert code == 0, output
 
 
-def test_what_is_not_finite_ends_with_one_line(tmp_path: Path) -> None:
+def test_a_non_finite_reward_fails_with_one_line(tmp_path: Path) -> None:
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(tmp_path / "run"), "--steps", "400"]
     code, output = invoke(train.main, *words, "--mode", "graph", *SMALL)
     assert code == 1
@@ -168,7 +168,7 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_holds_settings_and_options_take_precedence(tmp_path: Path) -> None:
+def test_options_take_precedence_over_a_config_file(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--memory", "gru", "--hidden-sizes", "8,8"]
     words += ["--env-kwargs", '{"g": 9.81}', "--steps", "30000"]
     code, printed = invoke(train.main, *words, "--print-config")
@@ -181,7 +181,7 @@ def test_a_file_holds_settings_and_options_take_precedence(tmp_path: Path) -> No
     assert (code, again) == (0, printed)
     words = ["td3", "--env", "x", "--env-kwargs", '{"g": null}', "--print-config"]
     code, output = invoke(train.main, *words)
-    assert (code, "TOML cannot hold env_kwargs {'g': None}" in output) == (1, True)
+    assert (code, "TOML cannot represent env_kwargs {'g': None}" in output) == (1, True)
     words = ["td3", "--config", str(file), "--steps", "40000", "--print-config"]
     assert invoke(train.main, *words) == (0, printed.replace("steps = 30000", "steps = 40000", 1))
 
@@ -195,7 +195,7 @@ def test_a_file_holds_settings_and_options_take_precedence(tmp_path: Path) -> No
         ("[run]\nsteps = 3", "unknown settings: run"),
     ],
 )
-def test_a_file_that_holds_no_settings_is_refused(
+def test_an_invalid_config_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -206,7 +206,7 @@ def test_a_file_that_holds_no_settings_is_refused(
     assert message in output
 
 
-def test_help_is_quiet(tmp_path: Path) -> None:
+def test_help_prints_nothing_to_stderr(tmp_path: Path) -> None:
     shown = script("train.py", "--help", cwd=tmp_path)
     assert shown.returncode == 0
     assert shown.stderr == ""
@@ -214,7 +214,7 @@ def test_help_is_quiet(tmp_path: Path) -> None:
     assert "resume" in shown.stdout
 
 
-def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
+def test_options_override_a_preset_and_the_same_command_resumes(
     tmp_path: Path,
 ) -> None:
     run = str(tmp_path / "run")
@@ -236,7 +236,7 @@ def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
     assert (saved["exploration"], saved["batch_size"]) == ("ornstein_uhlenbeck", 64)
     code, output = invoke(train.main, *words, "--steps", "20")
     assert code == 0
-    assert "continues at step 10" in output
+    assert "resumes at step 10" in output
     words[2] = "our"
     code, output = invoke(train.main, *words, "--steps", "30")
     assert code == 1
@@ -245,11 +245,11 @@ def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
     assert "is not one of" in invoke(train.main, "td3", "--preset", "our")[1]
 
 
-def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
+def test_a_setting_without_effect_is_rejected(tmp_path: Path) -> None:
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run")]
     code, output = invoke(train.main, *words, "--shared-gradient", "both")
     assert code == 1
-    assert "shared_gradient has an effect only for your own `models`, or for images and" in output
+    assert "shared_gradient has an effect only with custom `models`, or for image, Dict" in output
     code, output = invoke(train.main, *words, "--ou-theta", "0.2")
     assert code == 1
     assert (
@@ -260,13 +260,13 @@ def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["frame_skip", "[1]", "{'a': 1}"])
-def test_keyword_arguments_that_are_not_json_are_refused(text: str) -> None:
+def test_env_kwargs_that_are_not_json_are_rejected(text: str) -> None:
     code, output = invoke(train.main, "td3", "--env", "Long-v0", "--env-kwargs", text)
     assert code in (1, 2)
     assert "JSON" in output
 
 
-def test_other_keyword_arguments_are_another_environment(tmp_path: Path) -> None:
+def test_changed_env_kwargs_are_rejected_on_resume(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--run-dir", str(tmp_path / "run"), "--mode", "eager"]
     words += ["--steps", "10", "--env-kwargs"]
     assert invoke(train.main, *words, '{"g": 9.81}')[0] == 0
@@ -275,7 +275,7 @@ def test_other_keyword_arguments_are_another_environment(tmp_path: Path) -> None
     assert '--env-kwargs: the run has {"g": 9.81}, you gave {"g": 1}' in output
 
 
-def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--mode", "graph"]
     for steps in ("10", "20"):
@@ -285,29 +285,29 @@ def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:
     code, output = invoke(train.main, *words, "--steps", "30")
     assert code == 0
     assert output.count("is damaged") == 1
-    assert "continues at step 10" in output
+    assert "resumes at step 10" in output
 
 
-def test_a_video_that_is_no_mp4_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+def test_a_video_path_must_end_in_mp4(tmp_path: Path) -> None:
     code, output = invoke(evaluate.main, str(tmp_path), "--video", "a.gif")
     assert code == 2
-    assert "a video must end in .mp4; got a.gif" in output
+    assert "--video must end in .mp4; got a.gif" in output
 
 
-def test_a_run_that_fails_says_from_where_it_goes_on(tmp_path: Path) -> None:
+def test_a_failed_run_reports_where_it_resumes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(run), "--mode", "graph"]
     code, output = invoke(train.main, *words, "--steps", "200")
     assert code == 1
-    assert "Nothing was saved yet; it begins again with" in output
+    assert "Nothing was saved yet. Start again with" in output
     code, output = invoke(train.main, *words, "--steps", "200", "--checkpoint-every-steps", "50")
     assert code == 1
     assert "reward must be finite" in output
-    assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)
+    assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_with_its_code_and_says_how_to_continue(
+def test_a_signal_sets_the_exit_code_and_prints_the_resume_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     def signalling(*arguments: Any) -> None:
@@ -318,20 +318,20 @@ def test_a_signal_ends_with_its_code_and_says_how_to_continue(
     ended, output = invoke(train.main, *words, "--steps", "150")
     assert ended == code
     assert f"stopped by {number.name} at step 1 " in output
-    assert re.search(r"continue  .*train.py resume .*run", output)
+    assert re.search(r"resume    .*train.py resume .*run", output)
 
 
-def test_an_environment_that_raises_ends_the_command_with_its_step(tmp_path: Path) -> None:
+def test_an_environment_error_is_reported_with_its_step(tmp_path: Path) -> None:
     words = ["td3", "--env", "Faulty-v0", "--env-kwargs", '{"fault": "raises"}', *SMALL]
     words += ["--run-dir", str(tmp_path / "run"), "--checkpoint-every-steps", "100"]
     code, output = invoke(train.main, *words, "--steps", "400")
     assert code == 1
     assert "environment 0, step 5 of its episode: step failed" in output
     assert "the motor is on fire" in output
-    assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)
+    assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
 
 
-def test_a_damaged_table_is_said_and_ends_no_run(tmp_path: Path) -> None:
+def test_a_damaged_evaluation_table_is_reported_without_failing_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["td3", "--env", "Long-v0", "--run-dir", str(run), *SMALL]
     words += ["--evaluate-every-steps", "100"]
@@ -341,4 +341,4 @@ def test_a_damaged_table_is_said_and_ends_no_run(tmp_path: Path) -> None:
     code, output = invoke(train.main, *words, "--steps", "160")
     assert code == 0
     assert "evaluations.csv is damaged: points of its curves may be lost or wrong" in output
-    assert "result    evaluations.csv is damaged, its figures cannot be read" in output
+    assert "result    evaluations.csv is damaged and cannot be read" in output

@@ -1,4 +1,4 @@
-"""What a random policy reaches, played again with other seeds."""
+"""Checks the recorded returns of random policies with other seeds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from eagerly.storage.presets import ENVIRONMENTS
 
 
 def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
-    """Plays an episode of uniformly random actions for each seed, which the actions have too.
+    """Returns the return of one episode of uniformly random actions per seed.
 
-    Returns:
-        The return of each.
+    The seed applies to the environment and to the actions.
     """
     made = gymnasium.make(env)
     returns = []
@@ -34,13 +33,13 @@ def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
     return np.array(returns)
 
 
-def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:
-    # What random actions reach in a task of another package depends on its arguments.
+def test_every_environment_with_a_preset_or_a_curve_has_a_random_return() -> None:
+    # Random returns in tasks of other packages depend on their arguments.
     drawn = {cell.env for part in parts().values() for cell in part if ":" not in cell.env}
     assert set(RANDOM_RETURNS) == set(ENVIRONMENTS) | drawn
 
 
-def test_hiding_a_part_of_an_environment_leaves_it_as_it_is() -> None:
+def test_partially_observable_variants_have_the_same_random_returns() -> None:
     partly = {name: base for name, (base, *_) in POSITIONS.items() if name in RANDOM_RETURNS}
     assert partly
     for name, base in partly.items():
@@ -63,7 +62,7 @@ def test_hiding_a_part_of_an_environment_leaves_it_as_it_is() -> None:
         ("Swimmer-v5", 5),
     ],
 )
-def test_random_actions_reach_it(env: str, episodes: int) -> None:
+def test_random_actions_reach_the_recorded_return(env: str, episodes: int) -> None:
     returns = random_returns(env, range(1000, 1000 + episodes))
     error = np.std(returns, ddof=1) * np.sqrt(1 / episodes + 1 / 200)
     assert abs(np.mean(returns) - RANDOM_RETURNS[env]) < 4 * error

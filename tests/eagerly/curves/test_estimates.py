@@ -1,4 +1,4 @@
-"""Statistics over seeds, by numbers that a person can check."""
+"""Statistics over seeds, compared with numbers that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from eagerly.curves.estimates import (
 )
 
 
-def test_the_interquartile_mean_of_five_is_that_of_the_middle_three() -> None:
+def test_the_interquartile_mean_of_five_is_the_mean_of_the_middle_three() -> None:
     assert interquartile_mean(np.array([-1e6, 1.0, 2.0, 6.0, 1e6])) == 3.0
 
 
 def test_a_curve_is_estimated_point_by_point() -> None:
     curves = np.array([[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 30.0, 5.0]])
     found = over_runs(curves, np.mean)
-    # The least and the greatest mean of three draws: one run three times, 1 in 27 each, more than
-    # the 2.5 % that lie outside on either side.
+    # The lowest and highest mean of three draws consist of one run three times. Each has the
+    # probability 1/27, more than the 2.5 % outside the interval on either side.
     assert found.value.tolist() == [2.0, 20.0, 5.0]
     assert found.low.tolist() == [0.0, 10.0, 5.0]
     assert found.high.tolist() == [4.0, 30.0, 5.0]
 
 
-def test_the_ends_of_an_interval_are_those_of_all_samples() -> None:
+def test_an_interval_matches_the_quantiles_of_all_resamples() -> None:
     scores = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     every = [interquartile_mean(np.array(sample)) for sample in itertools.product(scores, repeat=5)]
     low, high = np.quantile(every, [0.025, 0.975])
@@ -41,9 +41,7 @@ def test_the_ends_of_an_interval_are_those_of_all_samples() -> None:
 
 
 @pytest.mark.parametrize(("runs", "least", "most"), [(5, 0.80, 0.87), (20, 0.90, 0.96)])
-def test_an_interval_of_few_runs_is_narrower_than_it_says(
-    runs: int, least: float, most: float
-) -> None:
+def test_intervals_of_few_runs_are_too_narrow(runs: int, least: float, most: float) -> None:
     random = np.random.default_rng(0)
     found = over_runs(random.normal(7.0, 2.0, (runs, 500)), np.mean)
     held = np.mean((found.low <= 7.0) & (found.high >= 7.0))
@@ -58,7 +56,7 @@ def test_one_run_has_no_interval() -> None:
     assert np.isnan(found.high)
 
 
-def test_a_difference_that_is_clear_excludes_0() -> None:
+def test_the_interval_of_a_clear_difference_excludes_0() -> None:
     low, high = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([101.0, 102.0, 103.0, 104.0, 105.0])
     found = difference(high, low)
     assert found.value == 100.0
@@ -71,21 +69,21 @@ def test_the_probability_of_improvement_counts_pairs() -> None:
     assert probability_of_improvement(first, second).value == 0.75  # 1 > 0, 3 > 0, 3 > 2
     same = [np.array([1.0, 1.0])]
     assert probability_of_improvement(same, same).value == 0.5
-    with pytest.raises(ValueError, match="same tasks, got 1 and 2"):
+    with pytest.raises(ValueError, match="the same number of tasks; got 1 and 2"):
         probability_of_improvement(first, [*second, *second])
 
 
-def test_tasks_share_a_scale_from_chance_to_reference() -> None:
+def test_tasks_share_a_scale_from_random_to_reference() -> None:
     first, second = np.array([20.0, 20.0, 20.0]), np.array([-5.0, -5.0, -5.0])
     tens, zeros = np.array([10.0, 10.0, 10.0]), np.array([0.0, 0.0, 0.0])
     assert relative([first], [tens], [0.0]).value == 2.0
     assert relative([second], [zeros], [-10.0]).value == 0.5
-    # Without variance inside the tasks nothing is left to resample.
+    # Without variance within the tasks, all resamples are equal.
     found = relative([first, second], [tens, zeros], [0.0, -10.0])
     assert (found.value, found.low, found.high) == (1.25, 1.25, 1.25)
 
 
-def test_a_baseline_has_1_beside_itself_and_its_own_uncertainty_counts() -> None:
+def test_a_baseline_scores_1_against_itself_and_its_uncertainty_counts() -> None:
     scores = np.array([5000.0, 5200.0, 5400.0, 5600.0, 500.0])
     other = np.array([10.0, 40.0, 50.0])
     assert relative([scores, other], [scores, other], [-289.0, 0.0]).value == 1.0
@@ -95,9 +93,9 @@ def test_a_baseline_has_1_beside_itself_and_its_own_uncertainty_counts() -> None
     assert found.high - found.low > fixed.high - fixed.low
 
 
-def test_a_scale_that_a_sample_could_turn_over_is_refused() -> None:
+def test_a_scale_that_a_resample_could_invert_is_rejected() -> None:
     better, tens = np.array([900.0, 1000.0, 1300.0]), np.array([-8.0, 0.0, 5.0, 150.0, 420.0])
-    with pytest.raises(ValueError, match=r"no better than 1\.7"):
+    with pytest.raises(ValueError, match=r"must exceed the random score 1\.7"):
         relative([better], [tens], [1.7])
     assert relative([better], [tens], [-9.0]).high < 300
 
@@ -106,5 +104,5 @@ def test_a_scale_that_a_sample_could_turn_over_is_refused() -> None:
     ("value", "text"),
     [(123456.7, "123457"), (1000.4, "1000"), (999.96, "1000"), (-3.14159, "-3.142")],
 )
-def test_numbers_are_written_for_people(value: float, text: str) -> None:
+def test_numbers_are_formatted_with_four_digits(value: float, text: str) -> None:
     assert format_number(value) == text
