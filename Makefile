@@ -1,4 +1,4 @@
-# Every verb sets up what it needs in .venv first, from nothing but a Python.
+# Each target first installs its requirements in .venv; only Python is needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ ROUNDS ?=
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-install: $(VENV)/installed  ## Set up .venv with everything
+install: $(VENV)/installed  ## Create .venv with all dependencies
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,20 +33,20 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-train: install  ## Train (ENV= AGENT= STEPS= SEED= or SEEDS=0..4 JOBS=, ARGS=); typed again it continues
+train: install  ## Train (ENV= AGENT= STEPS= SEED= or SEEDS=0..4 JOBS=, ARGS=); run it again to resume
 	$(BIN)/python scripts/train.py $(AGENT) --env $(ENV) --steps $(STEPS) $(if $(SEEDS),\
 	    --seeds $(SEEDS) --jobs $(JOBS),--seed $(SEED) \
 	    $(if $(findstring --run-dir,$(ARGS)),,--run-dir runs/$(AGENT)-$(ENV)-$(SEED))) $(ARGS)
 
-tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
+tensorboard: install  ## Show TensorBoard for runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-# One process more than cores: while some tests wait for a process or a time limit, others go on.
+# One process more than cores, because some tests wait for a process or a time limit.
 test test-long test-floors: JOBS := 3
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-# Tests that neither train a run nor compile an update.
+# Tests that neither train nor compile an update.
 QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eagerly/policies tests/eagerly/spaces \
     $(wildcard tests/eagerly/test_*.py) \
     $(foreach name,builder clock losses reference schedule,tests/agents/test_$(name).py) \
@@ -55,48 +55,49 @@ QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eag
     $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
     $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
     $(foreach name,evaluation policy_checkpoints update_budget,tests/eagerly/training/test_$(name).py)
-test-quick: install  ## Run the tests that neither train nor compile, within a minute (JOBS= ARGS=)
+test-quick: install  ## Run the fast tests, in under a minute (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK) $(ARGS)
 
-test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
+test-long: install  ## Run the long tests, which `make test` excludes (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
 	$(if $(ARGS),,$(MAKE) test-export test-ray)
 
-lint: install  ## Check style and imports
+lint: install  ## Check style, imports and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.prose
 
-format: install  ## Rewrite to the style that lint checks
+format: install  ## Apply the style that lint checks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 typecheck: install  ## Check types
 	$(BIN)/mypy -p eagerly
 
-check: lint typecheck test test-long  ## All of the above
+check: lint typecheck test test-long  ## Run lint, typecheck and all tests
 
 docs: install  ## Build the documentation into build/docs
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	CUDA_VISIBLE_DEVICES=-1 $(BIN)/sphinx-build --quiet --fail-on-warning -b html -c docs . build/docs
 	@echo "open build/docs/docs/index.html"
 
-bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
+bench: install  ## Measure speed against PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
 	$(BIN)/python -m eagerly.benchmarks $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-reproduce: install  ## Train the grid of the learning curves, hours (PARTS= JOBS= ARGS=)
+reproduce: install  ## Train all runs of the learning curves, for hours (PARTS= JOBS= ARGS=)
 	$(BIN)/python -m eagerly.benchmarks.reproduce $(PARTS) --jobs $(JOBS) $(ARGS)
 
-# The learning curves of README and docs, from tables that are there.
+# Learning curves in README and docs, from the stored tables.
 LEARNING := benchmarks/learning
 PLOT = CUDA_VISIBLE_DEVICES=-1 $(BIN)/python scripts/plot.py --theme both
 pictures: install  ## Draw the learning curves of README and docs from benchmarks/learning
 	$(PLOT) $(LEARNING)/td7-HalfCheetah-v5-*.csv $(LEARNING)/td3-HalfCheetah-v5-*.csv \
 	    $(LEARNING)/sb3-td3-HalfCheetah-v5-*.csv --rename td7 TD7 --rename td3 TD3 \
-	    --rename sb3-td3 "TD3 of Stable-Baselines3" -o docs/pictures/learning.png
+	    --rename sb3-td3 "TD3, Stable-Baselines3" -o docs/pictures/learning.png
 	$(PLOT) $(foreach env,HalfCheetah Hopper,$(foreach agent,td7 td3,$(LEARNING)/$(agent)-$(env)-v5-*.csv)) \
 	    --until 100000 --rename td7 TD7 --rename td3 TD3 -o docs/pictures/td7.png
 	$(PLOT) $(LEARNING)/ddpg-HalfCheetah-v5-*.csv $(LEARNING)/sb3-ddpg-HalfCheetah-v5-*.csv \
-	    --rename ddpg DDPG --rename sb3-ddpg "DDPG of Stable-Baselines3" -o docs/pictures/ddpg.png
+	    --rename ddpg DDPG --rename sb3-ddpg "DDPG, Stable-Baselines3" -o docs/pictures/ddpg.png
 	$(PLOT) $(LEARNING)/td3-Walker2d-v5-*.csv $(LEARNING)/ddpg-Walker2d-v5-*.csv \
 	    --rename td3 TD3 --rename ddpg DDPG -o docs/pictures/walker.png
 	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-8-environments-HalfCheetah-v5-*.csv \
@@ -109,7 +110,7 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    $(LEARNING)/td3-Reacher-v5-*.csv $(LEARNING)/td3-normalized-Reacher-v5-*.csv \
 	    $(LEARNING)/td3-Pendulum-v1-*.csv $(LEARNING)/td3-normalized-Pendulum-v1-*.csv \
 	    --until 100000 --rename td3 TD3 \
-	    --rename td3-normalized "TD3, normalised observations" -o docs/pictures/normalization.png
+	    --rename td3-normalized "TD3, normalized observations" -o docs/pictures/normalization.png
 	$(PLOT) $(LEARNING)/td3-normalized-HalfCheetah-v5-*.csv $(LEARNING)/td3-int8-HalfCheetah-v5-*.csv \
 	    --until 100000 --rename td3-normalized TD3 --rename td3-int8 "TD3, int8" \
 	    -o docs/pictures/quantization.png
@@ -133,24 +134,24 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3 TD3 --rename td3-gru "TD3, GRU" -o docs/pictures/cart-pole.png
 	$(PLOT) $(LEARNING)/td3-Taxi-v4-*.csv $(LEARNING)/td3-unmasked-Taxi-v4-*.csv \
 	    --rename td3 "TD3, masked" --rename td3-unmasked "TD3, no mask" -o docs/pictures/taxi.png
-	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 "TD3, three pictures" \
+	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 "TD3, three frames" \
 	    -o docs/pictures/pixels.png
 	$(PLOT) $(LEARNING)/td3-dm_control_cartpole_swingup-v0-*.csv \
 	    $(LEARNING)/td3-LunarLanderContinuous-v3-*.csv --rename td3 TD3 -o docs/pictures/suites.png
 
 prove-resume: STEPS := 20000
-prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
+prove-resume: install  ## Prove that killed and uninterrupted runs are equal (ENV= AGENT= KILLS= SEED= STEPS=)
 	$(BIN)/python -m eagerly.benchmarks.prove_resume $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
 same-bits: install  ## Compare eleven short trainings with stored digests, bit by bit (ARGS=--write stores new ones)
 	$(BIN)/python -m tests.same_bits --jobs $(JOBS) $(ARGS)
 
-fuzz: install  ## Damaged and hostile run directories, processes that die after every file operation (CASES= JOBS=)
+fuzz: install  ## Test damaged and hostile run directories, and a crash after every file operation (CASES= JOBS=)
 	$(BIN)/python -m tests.fuzzing --cases $(CASES) --jobs $(JOBS)
 	$(BIN)/python -m tests.dying
 
-test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
+test-floors:  ## Run the tests with the oldest dependencies that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
@@ -158,14 +159,14 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
 	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-test-robotics:  ## Train in tasks of dm_control and gymnasium-robotics, with versions of their own
+test-robotics:  ## Train in dm_control and gymnasium-robotics, in a separate environment
 	$(PYTHON) -m venv build/robotics
 	build/robotics/bin/python -m pip install --quiet --upgrade pip
 	build/robotics/bin/python -m pip install --quiet --editable '.[robotics]' pytest \
 	    --constraint tests/robotics/constraints.txt
 	build/robotics/bin/python -m pytest tests/robotics $(ARGS)
 
-test-ray:  ## Collect on Ray clusters of this machine, whose actors and nodes are killed
+test-ray:  ## Test collection on local Ray clusters, whose actors and nodes are killed
 	$(PYTHON) -m venv build/ray
 	build/ray/bin/python -m pip install --quiet --upgrade pip
 	build/ray/bin/python -m pip install --quiet --editable '.[ray]' pytest

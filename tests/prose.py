@@ -43,14 +43,14 @@ CONSTRUCTIONS = {
     "other term": r"\btruth values?\b|\bstep sizes?\b|\bpictures?\b|\bprocessors?\b",
     "British spelling": (
         r"\b\w*(behaviour|colour|favour|neighbour|honour|centre|artefact|modell|labell|cancell)\w*"
-        r"|\b\w{3,}(isation|ising|ised)(?<!raised)(?<!raising)(?<!noised)(?<!vised)(?<!vising)\b"
+        r"|\b\w{3,}(isation|ising|ised|iser)(?<!raised)(?<!raising)(?<!noised)(?<!vised)(?<!vising)\b"
     ),
     "number without comma": r"(?<![\d.,])\d{1,3} \d{3}(?![\d.])",
 }
 FIRST_WORDS = re.compile(r"(Makes|Takes|Says|Lets|Gives|Refuses|What|Whether|Who|How)\b")
 # Natural uses, which are taken out of a passage before it is searched.
 ALLOWED = (
-    r"\bas many as\b",
+    r"\bas many( \w+)? as\b",
     r"\bpromised\b|\bsurprised\b|\badvertised\b|\bcomprised\b|\bexercised\b|\bcompromised\b",
 )
 
@@ -62,8 +62,7 @@ def units(source: str) -> Iterator[tuple[int, str]]:
             if text := ast.get_docstring(node):
                 yield node.body[0].lineno, text
         elif isinstance(node, ast.Raise) and node.exc is not None:
-            texts = [_joined(part) for part in ast.walk(node.exc)]
-            yield from ((node.lineno, text) for text in texts if " " in text)
+            yield from ((node.lineno, text) for text in _strings(node.exc) if " " in text)
         elif isinstance(node, ast.Call):
             helps = [word.value for word in node.keywords if word.arg == "help"]
             if getattr(node.func, "id", "") == "setting":
@@ -72,6 +71,13 @@ def units(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
+
+
+def _strings(node: ast.AST) -> list[str]:
+    """Returns the strings in an expression, each with its f-string parts joined."""
+    if text := _joined(node):
+        return [text]
+    return [text for child in ast.iter_child_nodes(node) for text in _strings(child)]
 
 
 def _joined(node: ast.AST) -> str:
