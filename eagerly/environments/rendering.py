@@ -1,13 +1,18 @@
-"""Configures side effects of simulators: displays and log files."""
+"""Renders environments without a display, and logs MuJoCo's warnings."""
 
 from __future__ import annotations
 
+import ctypes.util
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
+
+import gymnasium
+import numpy as np
 
 from eagerly.importing import around_import
 
@@ -23,6 +28,52 @@ def choose_renderer() -> None:
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def missing_library() -> str | None:
+    """Returns a message if the library that MuJoCo needs to render without a display is missing."""
+    if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
+        return None
+    return (
+        "libEGL is missing, which MuJoCo needs to render without a display: install it (on Debian "
+        "and Ubuntu: `apt install libegl1`)"
+    )
+
+
+class RenderedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that can report why rendering fails."""
+
+    def image(self) -> np.ndarray | str:
+        """Returns an image `[height, width, channels]` uint8, or the reason why rendering fails."""
+        try:
+            frame: Any = self.env.render()
+        except Exception as error:  # renderers raise different exceptions
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return missing_library() or f"{why}; videos require render mode rgb_array"
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            modes = self.env.metadata.get("render_modes")
+            return f"`render` returned no image in render mode rgb_array; declared modes: {modes}"
+        if frame.shape[2] not in (1, 3, 4) or frame.dtype != np.uint8:
+            return (
+                "an image must have shape [height, width, 3] and dtype uint8; got "
+                f"{list(frame.shape)} and {frame.dtype}: return such an array from `render`"
+            )
+        return frame
+
+
+def select_track_camera(env: gymnasium.Env[Any, Any]) -> None:
+    """Selects a MuJoCo model's "track" camera, if any, so that moving robots stay in view.
+
+    Gymnasium selects it by default, but the camera distance set by its environments overrides that.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is None:
+        return
+    import mujoco
+
+    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if camera != -1:
+        renderer.camera_id = camera
 
 
 def report_mujoco_warnings() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import logging
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,13 +12,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import cloudpickle
-import gymnasium
 import imageio.v2 as imageio
 import numpy as np
 
-from eagerly.environments import choose_renderer
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.environments.remote import RemoteEnvironment
+from eagerly.environments.rendering import (
+    RenderedEnvironment,
+    choose_renderer,
+    missing_library,
+    select_track_camera,
+)
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
@@ -32,39 +34,8 @@ _DEFAULT_RATE = 30  # frames per second, if the environment does not specify it
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
 
 
-class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that can report why rendering fails."""
-
-    def picture(self) -> np.ndarray | str:
-        """Returns an image `[height, width, channels]` uint8, or the reason why rendering fails."""
-        try:
-            frame: Any = self.env.render()
-        except Exception as error:  # renderers raise different exceptions
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return missing_library() or f"{why}; videos require render mode rgb_array"
-        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
-            modes = self.env.metadata.get("render_modes")
-            return f"`render` returned no image in render mode rgb_array; declared modes: {modes}"
-        if frame.shape[2] not in (1, 3, 4) or frame.dtype != np.uint8:
-            return (
-                "an image must have shape [height, width, 3] and dtype uint8; got "
-                f"{list(frame.shape)} and {frame.dtype}: return such an array from `render`"
-            )
-        return frame
-
-
-def missing_library() -> str | None:
-    """Returns a message if the library that MuJoCo needs to render without a display is missing."""
-    if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
-        return None
-    return (
-        "libEGL is missing, which MuJoCo needs to render without a display: install it (on Debian "
-        "and Ubuntu: `apt install libegl1`)"
-    )
-
-
 @dataclass(frozen=True)
-class _DrawnMaker:
+class _RenderedMaker:
     """Creates a rendering environment in the process to which it is sent.
 
     The renderer is selected there before the environment's package is imported. Some packages, such
@@ -73,45 +44,26 @@ class _DrawnMaker:
 
     make: EnvironmentMaker
 
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return _drawing(self.make)
+    def __call__(self) -> RenderedEnvironment:
+        make = self.make
+        try:
+            env = make(render_mode="rgb_array")
+        except Exception as error:  # MuJoCo's import may fail with other than ImportError
+            reason = missing_library()
+            if reason is None:
+                raise
+            raise RunError(f"environment {make.name!r} cannot be rendered: {reason}") from error
+        if not {"camera_id", "camera_name", "default_camera_config"} & make.kwargs.keys():
+            select_track_camera(env)
+        return RenderedEnvironment(env)
 
     def __reduce__(self) -> Any:
         return _unpickled, (cloudpickle.dumps(self.make),)
 
 
-def _unpickled(make: bytes) -> _DrawnMaker:
+def _unpickled(make: bytes) -> _RenderedMaker:
     choose_renderer()
-    return _DrawnMaker(cloudpickle.loads(make))
-
-
-def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
-    choose_renderer()
-    try:
-        env = make(render_mode="rgb_array")
-    except Exception as error:  # MuJoCo's import may fail with other than ImportError
-        reason = missing_library()
-        if reason is None:
-            raise
-        raise RunError(f"environment {make.name!r} cannot be rendered: {reason}") from error
-    if not {"camera_id", "camera_name", "default_camera_config"} & make.kwargs.keys():
-        _let_camera_follow(env)
-    return Drawing(env)
-
-
-def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
-    """Selects a MuJoCo model's "track" camera, if any, so that moving robots stay in view.
-
-    Gymnasium selects it by default, but the camera distance set by its environments overrides that.
-    """
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
-    if renderer is None:
-        return
-    import mujoco
-
-    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
-    if camera != -1:
-        renderer.camera_id = camera
+    return _RenderedMaker(cloudpickle.loads(make))
 
 
 def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple[int, int, bytes]:
@@ -166,11 +118,11 @@ class Camera:
 
     def __init__(self, make: EnvironmentMaker, *, timeout: float = 0.0) -> None:
         self._name = make.name
-        self._env = RemoteEnvironment(_DrawnMaker(make), make, timeout=timeout)
+        self._env = RemoteEnvironment(_RenderedMaker(make), make, timeout=timeout)
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)
-            self._picture()  # fail early if rendering does not work
+            self._image()  # fail early if rendering does not work
         except RunError:
             self._env.close()
             raise
@@ -212,13 +164,13 @@ class Camera:
                 with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
 
                     def film() -> None:
-                        picture = self._picture()
+                        image = self._image()
                         try:
-                            writer.append_data(picture)
+                            writer.append_data(image)
                         except Exception as error:  # encoders may raise anything
                             raise RunError(
                                 "the video cannot be encoded: the encoder rejected an image of "
-                                f"shape {picture.shape} and dtype {picture.dtype}: {error}"
+                                f"shape {image.shape} and dtype {image.dtype}: {error}"
                             ) from error
                         watch()
 
@@ -231,11 +183,11 @@ class Camera:
             raise RunError(f"the video {path} cannot be written: {error}") from error
         return evaluation
 
-    def _picture(self) -> np.ndarray:
-        picture = self._env.call("picture")
-        if isinstance(picture, str):
-            raise RunError(f"environment {self._name!r} cannot be rendered: {picture}")
-        return np.asarray(picture)
+    def _image(self) -> np.ndarray:
+        image = self._env.call("image")
+        if isinstance(image, str):
+            raise RunError(f"environment {self._name!r} cannot be rendered: {image}")
+        return np.asarray(image)
 
     def close(self) -> None:
         """Closes the environment."""

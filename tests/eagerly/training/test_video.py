@@ -116,12 +116,10 @@ def test_mujoco_is_rendered_without_a_display(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
 def test_the_camera_tracks_the_robot_unless_another_one_is_selected() -> None:
-    ids = [
-        video._drawing(environment_maker("HalfCheetah-v5", kwargs)).unwrapped.mujoco_renderer
-        for kwargs in ({}, {"camera_id": -1})
-    ]
+    makers = [environment_maker("HalfCheetah-v5", kwargs) for kwargs in ({}, {"camera_id": -1})]
+    envs = [video._RenderedMaker(make)().unwrapped for make in makers]
     # "track" is the model's first camera.
-    assert [renderer.camera_id for renderer in ids] == [0, -1]
+    assert [env.mujoco_renderer.camera_id for env in envs] == [0, -1]
 
 
 def test_egl_is_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +158,7 @@ def test_the_renderer_is_selected_before_the_environments_package_is_imported(
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
         monkeypatch.setenv(name, "x")  # so that it is restored
         monkeypatch.delenv(name)
-    sent = cloudpickle.dumps(video._DrawnMaker(EnvironmentMaker("any", LooksForARenderer())))
+    sent = cloudpickle.dumps(video._RenderedMaker(EnvironmentMaker("any", LooksForARenderer())))
     assert _WHILE_IMPORTED == []
     cloudpickle.loads(sent)
     assert _WHILE_IMPORTED == ["egl"]
