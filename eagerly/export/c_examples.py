@@ -19,6 +19,71 @@ COUNT = 100  # examples per function
 # boundary, in quantization steps, may round either way.
 MARGIN = 1e-4
 
+_PROGRAM = """\
+/* Replays examples of the policy; exits with 1 if policy.c returns different actions. */
+#include <stdio.h>
+
+#include "policy.h"
+
+#if POLICY_OBSERVATION_SIZE != OBSERVATIONS || POLICY_ACTION_SIZE != ACTIONS
+#error "examples.c was generated for a policy with different sizes"
+#endif
+
+PARTS
+int main(void)
+{
+    int wrong = 0;
+CALLS
+    return wrong != 0;
+}
+"""
+
+# Comparisons are negated so that a NaN counts as different.
+_REPLAY_ACTIONS = """\
+/* Returns the number of policy_act rows that differ by more than the tolerance. */
+static int replay_actions(void)
+{
+    double largest = 0.0;
+    int row, wrong = 0;
+    for (row = 0; row < ROWS; ++row) {
+        float action[POLICY_ACTION_SIZE];
+        int differs = 0;
+        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);
+        for (int i = 0; i < POLICY_ACTION_SIZE; ++i) {
+            const float expected = actions[row * POLICY_ACTION_SIZE + i];
+            double difference = (double)action[i] - (double)expected;
+            difference = difference < 0.0 ? -difference : difference;
+            if (largest == largest && !(difference <= largest))
+                largest = difference;
+            if (!(difference <= (double)tolerance[i]))
+                differs = 1;
+        }
+        wrong += differs;
+    }
+    printf("%d of %d rows differ, largest difference %g\\n", wrong, row, largest);
+    return wrong;
+}
+"""
+
+_REPLAY_INTEGERS = """\
+/* Returns the number of policy_network rows that differ at all. */
+static int replay_integers(void)
+{
+    int row, wrong = 0;
+    for (row = 0; row < ROWS; ++row) {
+        int8_t output[POLICY_ACTION_SIZE];
+        int differs = 0;
+        policy_network(inputs + row * POLICY_OBSERVATION_SIZE, output);
+        for (int i = 0; i < POLICY_ACTION_SIZE; ++i)
+            if (output[i] != outputs[row * POLICY_ACTION_SIZE + i])
+                differs = 1;
+        wrong += differs;
+    }
+    printf("%d of %d integer rows differ\\n", wrong, row);
+    return wrong;
+}
+"""
+
 
 def write_examples_of(
     network: ActorNetwork,
@@ -80,19 +145,19 @@ def write_examples(
             source.array("float", "observations", observations),
             source.array("float", "actions", actions),
             source.array("float", "tolerance", np.broadcast_to(tolerance, actions.shape[1:])),
-            source.REPLAY_ACTIONS.replace("ROWS", str(count)),
+            _REPLAY_ACTIONS.replace("ROWS", str(count)),
         ]
         calls.append("    wrong += replay_actions();")
     if exact is not None:
         parts += [
             source.array("int8_t", "inputs", exact[0]),
             source.array("int8_t", "outputs", exact[1]),
-            source.REPLAY_INTEGERS.replace("ROWS", str(len(exact[0]))),
+            _REPLAY_INTEGERS.replace("ROWS", str(len(exact[0]))),
         ]
         calls.append("    wrong += replay_integers();")
     if not parts:
         raise _misshapen(observations, actions)
-    text = source.EXAMPLES.replace("PARTS", "\n".join(parts)).replace("CALLS", "\n".join(calls))
+    text = _PROGRAM.replace("PARTS", "\n".join(parts)).replace("CALLS", "\n".join(calls))
     text = text.replace("!= OBSERVATIONS", f"!= {observations.shape[1]}")
     text = text.replace("!= ACTIONS", f"!= {actions.shape[1]}")
     (folder / "examples.c").write_text(text, encoding="utf-8")

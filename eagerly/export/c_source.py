@@ -1,4 +1,4 @@
-"""Building blocks of the exported C99 code: functions, and constants without rounding errors."""
+"""Building blocks of an exported C99 policy: functions, and constants without rounding errors."""
 
 from __future__ import annotations
 
@@ -149,71 +149,6 @@ extern "C" {{
 #endif
 
 #endif
-"""
-
-EXAMPLES = """\
-/* Replays examples of the policy; exits with 1 if policy.c returns different actions. */
-#include <stdio.h>
-
-#include "policy.h"
-
-#if POLICY_OBSERVATION_SIZE != OBSERVATIONS || POLICY_ACTION_SIZE != ACTIONS
-#error "examples.c was generated for a policy with different sizes"
-#endif
-
-PARTS
-int main(void)
-{
-    int wrong = 0;
-CALLS
-    return wrong != 0;
-}
-"""
-
-# Comparisons are negated so that a NaN counts as different.
-REPLAY_ACTIONS = """\
-/* Returns the number of policy_act rows that differ by more than the tolerance. */
-static int replay_actions(void)
-{
-    double largest = 0.0;
-    int row, wrong = 0;
-    for (row = 0; row < ROWS; ++row) {
-        float action[POLICY_ACTION_SIZE];
-        int differs = 0;
-        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);
-        for (int i = 0; i < POLICY_ACTION_SIZE; ++i) {
-            const float expected = actions[row * POLICY_ACTION_SIZE + i];
-            double difference = (double)action[i] - (double)expected;
-            difference = difference < 0.0 ? -difference : difference;
-            if (largest == largest && !(difference <= largest))
-                largest = difference;
-            if (!(difference <= (double)tolerance[i]))
-                differs = 1;
-        }
-        wrong += differs;
-    }
-    printf("%d of %d rows differ, largest difference %g\\n", wrong, row, largest);
-    return wrong;
-}
-"""
-
-REPLAY_INTEGERS = """\
-/* Returns the number of policy_network rows that differ at all. */
-static int replay_integers(void)
-{
-    int row, wrong = 0;
-    for (row = 0; row < ROWS; ++row) {
-        int8_t output[POLICY_ACTION_SIZE];
-        int differs = 0;
-        policy_network(inputs + row * POLICY_OBSERVATION_SIZE, output);
-        for (int i = 0; i < POLICY_ACTION_SIZE; ++i)
-            if (output[i] != outputs[row * POLICY_ACTION_SIZE + i])
-                differs = 1;
-        wrong += differs;
-    }
-    printf("%d of %d integer rows differ\\n", wrong, row);
-    return wrong;
-}
 """
 
 
