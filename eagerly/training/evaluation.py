@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -12,13 +11,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eagerly.environments.values import numeric_items
-from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.storage.evaluations import AT_LIMIT, SUCCESS
-
-
-class InterruptedEvaluationError(Exception):
-    """Raised by `watch` to interrupt an evaluation or a video between two steps."""
 
 
 @dataclass(frozen=True)
@@ -190,34 +184,6 @@ def run_episodes(
                     f"{returns[episode]}"
                 )
     return Evaluation(returns, lengths, infos, at_limit=at_limit)
-
-
-def evaluate_all(
-    policies: Mapping[str, PolicyLike],
-    env: gymnasium.Env[Any, Any],
-    seeds: list[int],
-    **more: Any,
-) -> Evaluation:
-    """Evaluates policies sequentially, from the same seeds.
-
-    Args:
-        policies: The policies by name. The evaluation of the first one is returned, with those of
-            the rest in its `others`.
-        env: See `run_episodes`.
-        seeds: See `run_episodes`.
-        **more: Further arguments of `run_episodes`.
-
-    Raises:
-        RunError: If a policy rejects an observation or a mask, or the name of a policy is invalid.
-        FloatingPointError: See `run_episodes`.
-    """
-    try:
-        first, *others = (
-            (name, run_episodes(each, env, seeds, **more)) for name, each in policies.items()
-        )
-        return dataclasses.replace(first[1], others=dict(others))
-    except ValueError as error:
-        raise RunError(str(error)) from error
 
 
 def _episode(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from eagerly.errors import RunError
 from eagerly.policies.episode_policy import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
@@ -12,14 +14,17 @@ from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
 from eagerly.training.evaluation import (
     Evaluation,
-    InterruptedEvaluationError,
     episodes_at_limit,
-    evaluate_all,
     evaluation_seeds,
+    run_episodes,
 )
 from eagerly.training.video import record_in_run
 
 _log = logging.getLogger(__name__)
+
+
+class InterruptedEvaluationError(Exception):
+    """Raised by `watch` to interrupt an evaluation or a video between two steps."""
 
 
 class Evaluator:
@@ -78,22 +83,32 @@ class Evaluator:
     def evaluate(self) -> tuple[Evaluation, bool]:
         """Evaluates the policy, and keeps its weights if its mean return is the best so far.
 
-        With policy checkpoints, the current policy is evaluated as well.
+        With policy checkpoints, the current policy is evaluated as well, from the same seeds.
 
         Returns:
             The evaluation, and whether it is the best so far.
 
         Raises:
             InterruptedEvaluationError: If `watch` raises it. The evaluation remains pending.
+            RunError: If a policy rejects an observation or a mask, or its name is invalid.
+            FloatingPointError: If an observation or reward is NaN or infinite.
         """
         config, parts = self._run.config, self._parts
-        evaluation = evaluate_all(
-            {name: self.policy(act) for name, act in parts.policies.evaluated.items()},
-            parts.evaluation_env,
-            evaluation_seeds(config.evaluation_seed, config.evaluation_episodes),
-            steps_limit=config.evaluation_steps_limit,
-            watch=self._watch,
-        )
+        seeds = evaluation_seeds(config.evaluation_seed, config.evaluation_episodes)
+        try:
+            found = {
+                name: run_episodes(
+                    self.policy(act),
+                    parts.evaluation_env,
+                    seeds,
+                    steps_limit=config.evaluation_steps_limit,
+                    watch=self._watch,
+                )
+                for name, act in parts.policies.evaluated.items()
+            }
+            evaluation = dataclasses.replace(found.pop(""), others=found)
+        except ValueError as error:
+            raise RunError(str(error)) from error
         self.pending.discard("evaluation")
         steps = parts.collector.steps
         limited = [e for e in (evaluation, *evaluation.others.values()) if e.at_limit]

@@ -17,8 +17,8 @@ from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callbacks import Callback, Callbacks
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
-from eagerly.training.evaluation import InterruptedEvaluationError, single_blas_thread
-from eagerly.training.evaluator import Evaluator
+from eagerly.training.evaluation import single_blas_thread
+from eagerly.training.evaluator import Evaluator, InterruptedEvaluationError
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
 

@@ -191,7 +191,7 @@ def test_a_failing_final_evaluation_is_reported_after_everything_else_is_saved(
     def fails(*_: Any, **__: Any) -> None:
         raise RunError("the environment is gone")
 
-    monkeypatch.setattr("eagerly.training.evaluator.evaluate_all", fails)
+    monkeypatch.setattr("eagerly.training.evaluator.run_episodes", fails)
     with pytest.raises(RunError, match=r"is gone\. Only the final evaluation is missing"):
         trained(tmp_path / "run", **SHORT)
     assert required_checkpoint(tmp_path / "run").manifest.steps == 200

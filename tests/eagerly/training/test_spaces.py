@@ -169,13 +169,13 @@ def test_a_mask_without_valid_actions_is_reported_by_the_check_and_by_evaluation
     with pytest.raises(RunError, match=f"Jammed', step 1 of an episode: {where}"):
         train(**settings)
     monkeypatch.setattr(Jammed, "jams", False)
-    original = training.evaluator.evaluate_all
+    original = training.evaluator.run_episodes
 
     def evaluated(*arguments: Any, **more: Any) -> Any:
         monkeypatch.setattr(Jammed, "jams", True)
         return original(*arguments, **more)
 
-    monkeypatch.setattr(training.evaluator, "evaluate_all", evaluated)
+    monkeypatch.setattr(training.evaluator, "run_episodes", evaluated)
     with pytest.raises(RunError, match="after step 150: step 1 of an evaluation episode: " + where):
         train(**settings, check_env=False)
 
