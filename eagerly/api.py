@@ -88,8 +88,7 @@ def train(
     Raises:
         RunError: If a setting is unknown or invalid, the directory holds no matching run, or
             training fails. Everything up to the newest checkpoint is kept.
-        KeyboardInterrupt: After SIGINT.
-        SystemExit: After SIGTERM or SIGHUP.
+        KeyboardInterrupt: After SIGINT, and as its subclass `Terminated` after SIGTERM or SIGHUP.
     """
     given = {"env": env, **settings}
     run = open_run(run_dir, agent_name(agent), given, override=override, trust=trust)
@@ -117,7 +116,6 @@ def resume(
     Raises:
         RunError: As in `train`.
         KeyboardInterrupt: As in `train`.
-        SystemExit: As in `train`.
     """
     return _trained(open_run(run_dir, None, settings, override=override, trust=trust), callbacks)
 
