@@ -161,11 +161,11 @@ def main() -> None:
         f"Medians of {ROUNDS} rounds of {CALLS} calls; ratios to `load_policy` of the same kind, "
         "with 90 % intervals.",
         "",
-        "`runner.py` maps an observation to an action in the environment's units, as `load_policy` "
+        "`runner` maps an observation to an action in the environment's units, as `load_policy` "
         "does. *Model only* is a call of the runtime with tensors: approximately the cost in a "
         "program in another language.",
         "",
-        "| | with `runner.py` | ratio | model only | ratio |",
+        "| | with `runner` | ratio | model only | ratio |",
         "|---|---|---|---|---|",
     ]
     for kind, title in (("plain", "`load_policy`"), ("memory", "GRU, `load_policy`")):

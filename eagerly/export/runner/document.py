@@ -42,7 +42,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     if document.get("format") != FORMAT:
         raise ValueError(
             f"{path} has format {document.get('format')!r}; this runner reads {FORMAT}: use the "
-            "runner.py in the same folder"
+            "runner in the same folder"
         )
     seal = document.pop("sha256", None)
     if seal != hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest():
@@ -52,7 +52,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     if document["model"]["format"] not in RUNTIMES:
         raise ValueError(
             f"{path} has a model of format {document['model']['format']!r}; this runner supports "
-            f"{', '.join(RUNTIMES)}: use the runner.py in the same folder"
+            f"{', '.join(RUNTIMES)}: use the runner in the same folder"
         )
     return document
 
