@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-import gymnasium
 import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.agent_settings import UNIFORM
-from eagerly.agents.config import AgentConfig
-from eagerly.buffers import Buffer, Layout
-from eagerly.buffers.sum_tree import SumTree
+from eagerly.buffers import Buffer
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
@@ -32,20 +28,18 @@ from eagerly.storage.run import Run
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
 from eagerly.training.goal_replay import make_hindsight
-from eagerly.training.hardware import (
+from eagerly.training.hardware import check_precision, set_device, set_threads
+from eagerly.training.memory_requirements import (
     available_memory,
-    check_memory,
-    check_precision,
+    check_buffer,
+    check_networks_and_processes,
     gigabytes,
-    set_device,
-    set_threads,
 )
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.summaries import Summaries
 from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
 from eagerly.workers.environment_groups import Environments
-from eagerly.workers.group_specs import PROCESSES
 
 _log = logging.getLogger(__name__)
 
@@ -125,8 +119,8 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
-    _check_memory(run, spaces)
-    _check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
+    check_networks_and_processes(run, spaces)
+    check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
     try:
         with imported_for(run.agent_module):
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
@@ -195,48 +189,6 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         guarded,
         camera,
     )
-
-
-def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> None:
-    """Checks that the networks and collector processes fit into memory.
-
-    Raises:
-        RunError: If they do not, with the required and the available memory.
-    """
-    builder = agent_class(run.agent).Builder(run.agent_config, *spaces, seed=run.config.seed)
-    size = tf.as_dtype(run.agent_config.variable_dtype).size
-    # Networks, target networks, and Adam's two moments.
-    needed = 4 * size * builder.least_parameters()
-    check_memory(needed, "training networks with these --hidden-sizes", "reduce them")
-    if run.config.collectors == PROCESSES and (count := run.config.num_collectors):
-        what = f"a process for each of {count} --num-collectors"
-        check_memory(count * _PROCESS_BYTES, what, "reduce their number")
-
-
-_PROCESS_BYTES = 2**26  # for an environment without a simulator
-
-
-def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -> None:
-    """Checks that the replay buffer fits into memory and is large enough for the environments.
-
-    Raises:
-        RunError: If it is too large or too small, with the required size.
-    """
-    rows = min(
-        config.replay_capacity, (config.steps + config.steps_per_round) * agent_config.rows_per_step
-    )
-    what = f"a replay buffer of {rows} transitions with {layout.width} float32 values each"
-    needed = layout.row_bytes * rows
-    if agent_config.sampling != UNIFORM:
-        needed += SumTree.bytes_of(rows)
-        what += ", and with priorities,"
-    check_memory(needed, what, "reduce --replay-capacity")
-    least = layout.least_rows(config.num_envs)
-    if config.replay_capacity < least:
-        raise RunError(
-            f"replay_capacity must be at least {least} for {config.num_envs} environments with a "
-            f"recurrent agent or image observations; got {config.replay_capacity}"
-        )
 
 
 def _buffer(config: RunConfig, agent: Agent) -> Buffer:

@@ -1,4 +1,4 @@
-"""Device, threads, memory, and the conditions for bit-exact resuming."""
+"""Device, threads, precision, and the conditions for bit-exact resuming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from eagerly.errors import RunError
@@ -150,58 +149,6 @@ def _cpu_flags() -> set[str] | None:
         return None
     flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
     return set(flags[0]) if flags else None
-
-
-_CGROUP = Path("/sys/fs/cgroup")
-# A container's control group, versions 2 and 1: memory limit, usage, and statistics with the
-# inactive page cache within that usage, which the kernel reclaims under memory pressure.
-_LIMITS = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
-)
-
-
-def available_memory() -> int:
-    """Returns the bytes that this process can still allocate, given its machine and container."""
-    available = int(psutil.virtual_memory().available)
-    for limit, used, statistics, files in _LIMITS:
-        try:
-            left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
-            lines = (_CGROUP / statistics).read_text().splitlines()
-            left += int(dict(line.split() for line in lines).get(files, 0))
-        except (OSError, ValueError):  # no limit, or no control group
-            continue
-        available = min(available, max(left, 0))
-    return available
-
-
-def check_memory(needed: int, what: str, advice: str) -> None:
-    """Checks that enough memory is available.
-
-    Args:
-        needed: Required memory in bytes.
-        what: The consumer of the memory, for the message.
-        advice: How to need less memory, for the message.
-
-    Raises:
-        RunError: If `needed` exceeds the available memory, with both numbers.
-    """
-    available = available_memory()
-    if needed > available:
-        raise RunError(
-            f"{what} needs {gigabytes(needed)} of memory, {gigabytes(available)} available: "
-            f"{advice}"
-        )
-
-
-def gigabytes(count: int) -> str:
-    """Formats a number of bytes in GiB."""
-    return f"{count / 2**30:.2f} GiB"
 
 
 # Environment variables that can change the last bits of results.

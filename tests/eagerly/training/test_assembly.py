@@ -8,16 +8,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.wrappers import ClipAction
 
-from eagerly import RunError, load_policy
-from eagerly.agents.td3_config import TD3Config
-from eagerly.buffers import RowLayout
+from eagerly import load_policy
 from eagerly.environments.factory import environment_maker
-from eagerly.storage.config import RunConfig
-from eagerly.training import hardware
-from eagerly.training.assembly import _check_buffer
 from eagerly.training.evaluation import run_episodes
 from tests.eagerly.environments import test_checking as odd
 from tests.eagerly.training.test_trainer import _same
@@ -57,26 +51,3 @@ def test_a_resumed_run_remembers_the_result_of_the_check(train: TrainRun, tmp_pa
     assert not any("is not reproducible" in line for line in continued.lines)
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if killed before the first one
     assert any("is not reproducible" in line for line in train(env=odd.NoisyStep, steps=9).lines)
-
-
-@pytest.mark.parametrize(
-    ("settings", "capacity", "needed"),
-    [
-        # Rows have 2 * 6 + 2 + 2 values, 64 bytes; a tree needs 16 bytes for each of 2^n leaves.
-        ({}, 10_000, 2001 * 64),
-        ({"hindsight": "final"}, 10_000, 2 * 2001 * 64),
-        ({"hindsight": "future", "hindsight_goals": 3}, 10_000, 4 * 2001 * 64),
-        ({"hindsight": "future"}, 1025, 1025 * 64),
-        ({"hindsight": "future", "sampling": "lap"}, 1025, 1025 * 64 + 16 * 2048),
-    ],
-)
-def test_required_memory_includes_priorities_and_relabeled_steps(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], capacity: int, needed: int
-) -> None:
-    config = RunConfig(env="Reach-v0", steps=2000, replay_capacity=capacity)
-    given = config, TD3Config(**settings), RowLayout(6, 2)
-    monkeypatch.setattr(hardware, "available_memory", lambda: needed)
-    _check_buffer(*given)
-    monkeypatch.setattr(hardware, "available_memory", lambda: needed - 1)
-    with pytest.raises(RunError, match=r"a replay buffer of .*: reduce --replay-capacity"):
-        _check_buffer(*given)

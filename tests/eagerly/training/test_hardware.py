@@ -1,4 +1,4 @@
-"""Devices, precision and memory: selection, errors and warnings."""
+"""Devices and precision: selection, errors and warnings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import tensorflow as tf
 
@@ -134,40 +133,3 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_resumes(
     trainer = train("run", precision="mixed_bfloat16", steps=200)
     assert {v.dtype for v in trainer.agent.critic.network.variables} == {"float32"}
     assert train("run", steps=400).updates == 6
-
-
-def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) -> None:
-    """Writes the files of a control group."""
-    folder = path if version == 2 else path / "memory"
-    folder.mkdir(exist_ok=True)
-    names = {
-        2: ("memory.max", "memory.current", "inactive_file"),
-        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    }[version]
-    (folder / names[0]).write_text(f"{limit}\n")
-    (folder / names[1]).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 7\n{names[2]} {files}\nslab 3\n")
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_available_memory_respects_the_container_limit_and_excludes_the_page_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
-    group(tmp_path, "1000000", 900_000, 600_000, version=version)
-    assert hardware.available_memory() == 700_000
-    hardware.check_memory(700_000, "the buffer", "take less")
-    message = "the buffer needs 1.00 GiB of memory, 0.00 GiB available: take less"
-    with pytest.raises(RunError, match=message):
-        hardware.check_memory(2**30, "the buffer", "take less")
-
-
-def test_without_a_container_limit_the_machines_memory_is_available(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
-    for limit in (None, "max"):
-        if limit:
-            group(tmp_path, limit, 5, 5)
-        found = hardware.available_memory()
-        assert found == pytest.approx(psutil.virtual_memory().available, rel=0.2)
