@@ -63,32 +63,32 @@ def _write_settings(app: Any) -> None:
     lines = [
         "# Settings",
         "",
-        "A setting has one name everywhere: a keyword argument in Python, an option of",
-        "`eagerly train` (`n_step` is `--n-step`), a key of a file for `--config`, of a preset and",
-        "of `config.json`. *Authors* is the public code of the authors of TD3, *paper* the paper",
-        "of the algorithm.",
+        "A setting has the same name everywhere: as a keyword argument in Python, as an option of",
+        "`eagerly train` (`n_step` becomes `--n-step`), and as a key in TOML files, presets and",
+        "`config.json`. *Authors* refers to the public code of the TD3 authors, *paper* to the",
+        "paper of the algorithm.",
         "",
-        "## Of a run",
+        "## Run settings",
         *_tables(RunConfig),
         "",
-        "## Of every agent",
+        "## Settings of all agents",
         *_tables(AgentConfig),
     ]
     for name in agent_names():
         config = agent_class(name).Config
-        lines += ["", f"## Of {name.upper()}"]
+        lines += ["", f"## {name.upper()} settings"]
         if config.DEFAULTS:
             other = (f"`{n}` `{format_setting(v)}`" for n, v in config.DEFAULTS.items())
-            lines += ["", f"Other defaults: {', '.join(other)}."]
+            lines += ["", f"Changed defaults: {', '.join(other)}."]
         if missing := [f"`{n}`" for n in AgentConfig.SETTINGS if n not in config.SETTINGS]:
-            lines += ["", f"Without {', '.join(missing)}."]
+            lines += ["", f"Not available: {', '.join(missing)}."]
         lines += _tables(config, AgentConfig.SETTINGS)
     lines += [
         "",
         "## Presets of environments",
         "",
-        "A new run takes the preset of its environment, where there is one; what is typed goes",
-        "before, and `--preset defaults` takes none.",
+        "A new run uses the preset of its environment, if there is a preset. Your own options take",
+        "precedence, and `--preset defaults` disables it.",
         "",
         "| environment | settings | evidence |",
         "|---|---|---|",

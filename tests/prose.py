@@ -104,7 +104,7 @@ def paragraphs(page: str) -> Iterator[tuple[int, str]]:
 
 def constructions(text: str) -> list[str]:
     """Returns the names of the constructions in a passage that native technical prose avoids."""
-    plain = re.sub(r"`[^`]*`|\"[^\"]*\"|https?://\S+", "`", text)
+    plain = re.sub(r"`[^`]*`|\"[^\"]*\"|\]\([^)]*\)|https?://\S+", "`", text)
     for allowed in ALLOWED:
         plain = re.sub(allowed, " ", plain)
     plain = " ".join(plain.split())
