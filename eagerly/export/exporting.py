@@ -21,16 +21,9 @@ from eagerly.export.c_examples import write_examples_of
 from eagerly.export.children import in_child
 from eagerly.export.examples import example_arrays, score_steps, write_arrays
 from eagerly.export.formats import Format, format_of
+from eagerly.export.model_card import CARD, after, model_card
 from eagerly.export.plan import EPISODES, ExportPlan, Gathered
-from eagerly.export.policy_document import (
-    CARD,
-    after,
-    description_of,
-    facts_of,
-    model_card,
-    versions_of,
-    write_document,
-)
+from eagerly.export.policy_document import description_of, facts_of, versions_of, write_document
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
 from eagerly.export.verification import TOLERANCES, compare, loss, run_export, summary
 from eagerly.policies.network import ActorNetwork

@@ -1,14 +1,11 @@
-"""Builds the `policy.json` and `MODEL_CARD.md` of an export."""
+"""Builds and writes the `policy.json` of an export."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import keyword
 import platform
-import re
-import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 
 from eagerly.environments.factory import environment_name
 from eagerly.export.formats import Format
+from eagerly.export.model_card import CARD
 from eagerly.export.runner import FORMAT
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore, StateEmbedding
 from eagerly.policies.network import ActorNetwork
@@ -25,13 +23,6 @@ from eagerly.spaces import Actions, Observations, document_of, text_of
 from eagerly.storage.documents import sealed
 from eagerly.storage.run import Run
 from eagerly.version import __version__
-
-CARD = "MODEL_CARD.md"
-
-
-def after(steps: int) -> str:
-    """Returns the training duration of a policy as text, or "" if unknown."""
-    return f" after {steps:,} environment steps" if steps else ""
 
 
 def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
@@ -146,147 +137,3 @@ def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     written: dict[str, Any] = json.loads(json.dumps({**about, "files": files}, allow_nan=False))
     (folder / "policy.json").write_bytes(sealed(written))
     return written
-
-
-_CALLS = {
-    False: """\
-action = policy(observation)  # in the environment's units
-scores = policy.scores(observation)  # actions in [-1, 1], then log-probabilities of choices""",
-    True: """\
-act = policy.begin_episode()  # for each episode
-action = act(observation)  # in the environment's units
-action = act(observation, reward)  # after each step, with its reward""",
-}
-
-
-def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
-    """Returns the text of `MODEL_CARD.md`.
-
-    Args:
-        about: The contents of `policy.json`, with the measurements.
-        kind: The format.
-        name: The folder's name.
-    """
-    run, model, network = about["run"], about["model"], about["network"]
-    observation = about["observation"]
-    call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
-    if observation["masked"]:
-        call += '\n# to mask invalid actions, also pass action_mask=info["action_mask"]'
-    parts = [
-        f"# {_plain(run['agent'].upper())} on {_code(run['env'])}",
-        f"The {run['which']} policy with seed {run['seed']}{after(run['steps'])}, "
-        f"exported to {kind.title} in {model['precision']} by eagerly "
-        f"{about['eagerly']}. It is deterministic.",
-        "## Observations and actions",
-        f"- Observations: {_code(about['words']['observation'])}",
-        f"- Actions: {_code(about['words']['action'])}",
-        _network_line(about, network),
-        "## Usage",
-        f"In Python, with NumPy and {kind.to_act}:",
-        f"```python\n{call}\n```",
-    ]
-    if model["format"] == "c":
-        parts.append(
-            "In C, compile `policy.c` with your program and read `policy.h`, which documents each "
-            "function. `examples.c` replays examples and fails if one differs."
-        )
-    parts += [
-        "`python -m runner` replays the examples and fails if a difference exceeds the tolerances "
-        "in `policy.json`.",
-        "## Measurements at export",
-        *_measured(about),
-        "## Limits",
-        "- The policy was trained only in this environment and may fail in any other. It has no "
-        "notion of safety: enforce the limits of your hardware independently.",
-        "- Observations must have the environment's units and order. Differences were measured on "
-        f"{about['measured']['examples']} observations and may be larger on others.",
-    ]
-    if about["model"]["precision"] == "int8":
-        parts[-1] += " Values outside the range seen in training are clipped."
-    elif about["normalization"] is not None:
-        clip = about["normalization"]["clip"]
-        parts[-1] += f" Values are clipped at {clip:g} standard deviations from the mean."
-    return "\n\n".join(_joined(parts)) + "\n"
-
-
-def _import_of(name: str) -> str:
-    """Returns Python code that loads the policy from a folder with this name."""
-    if name.isidentifier() and not keyword.iskeyword(name) and name not in sys.stdlib_module_names:
-        lines = [f"from {name}.runner import Policy", "", "policy = Policy()"]
-    else:  # not importable under this name
-        lines = ["import sys", "", f"sys.path.insert(0, {name!a})", "from runner import Policy"]
-        lines += ["", f"policy = Policy({name!a})"]
-    return "\n".join(lines)
-
-
-def _code(text: str) -> str:
-    """Returns a Markdown code span, with a longer fence if the text contains backticks."""
-    text = _plain(text)
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    if not longest:
-        return f"`{text}`"
-    fence = "`" * (longest + 1)
-    return f"{fence} {text} {fence}"
-
-
-def _plain(text: str) -> str:
-    """Returns text as one line, escaping characters that UTF-8 cannot encode."""
-    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
-
-
-def _joined(parts: list[str]) -> list[str]:
-    """Joins consecutive list items."""
-    found: list[str] = []
-    for part in parts:
-        if part.startswith("- ") and found and found[-1].startswith("- "):
-            found[-1] += f"\n{part}"
-        else:
-            found.append(part)
-    return found
-
-
-def _network_line(about: Mapping[str, Any], network: Mapping[str, Any]) -> str:
-    layers = " and ".join(map(str, network["hidden_sizes"]))
-    line = f"- Network: hidden layers of {layers} units, {network['activation']}"
-    if network["layer_norm"]:
-        line += ", layer normalization"
-    if about["memory"] is not None:
-        line += f", after a recurrent core ({about['memory']['kind']})"
-    if (embedding := network["embedding"]) is not None:
-        line += (
-            f", after a state embedding ({embedding['units']} units) and linear state features "
-            f"({embedding['features']})"
-        )
-    if about["normalization"] is not None:
-        line += "; observations are first normalized with the mean and scale in policy.json"
-    return f"{line}; {network['parameters']:,} parameters"
-
-
-def _measured(about: Mapping[str, Any]) -> list[str]:
-    measured = about["measured"]
-
-    def listed(values: Mapping[str, float]) -> str:
-        return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())
-
-    lines = [
-        f"- Differences from the network in NumPy on {measured['examples']} examples, as fractions "
-        "of the span between action bounds (for choices, the fraction that differs): "
-        f"{listed(measured['differences'])}"
-    ]
-    if measured["differences_to_policy"] is not None:
-        lines.append(
-            "- Differences from the policy returned by `load_policy`: "
-            f"{listed(measured['differences_to_policy'])}"
-        )
-    if measured["returns"] is not None:
-        both = (
-            f"{measured['returns'][name]['mean']:.2f} ± {measured['returns'][name]['std']:.2f}"
-            for name in ("exported", "policy")
-        )
-        exported, before = both
-        count = len(measured["returns"]["exported"]["returns"])
-        lines.append(
-            f"- Return over {count} episodes with the run's evaluation seeds: {exported}; original "
-            f"policy in the same episodes: {before}"
-        )
-    return lines

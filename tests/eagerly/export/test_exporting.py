@@ -22,7 +22,7 @@ from eagerly import RunError, load_policy, open_run
 from eagerly.export import exporting, plan
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
-from eagerly.export.policy_document import model_card
+from eagerly.export.model_card import model_card
 from eagerly.training.signals import Terminated
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount

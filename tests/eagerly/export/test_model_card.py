@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from eagerly.export.formats import FORMATS
-from eagerly.export.policy_document import description_of, model_card
+from eagerly.export.model_card import model_card
+from eagerly.export.policy_document import description_of
 from tests.eagerly.export.drawn import EMBEDDING
 from tests.eagerly.export.networks import BOX, UNEVEN, made
 
