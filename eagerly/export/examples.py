@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.arrays import npz_chunks
 from eagerly.training.evaluation import single_blas_thread
@@ -51,14 +52,15 @@ def take_first_episodes(steps: Steps) -> Steps:
 
 
 def score_steps(
-    actor: NumpyActor | NumpyMemoryActor, actions: Actions, steps: Steps
+    network: ActorNetwork, actions: Actions, steps: Steps
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Runs an actor over recorded steps and returns its scores and states.
+    """Runs the actor of a network over recorded steps and returns its scores and states.
 
     Returns:
         Scores `[N, A]` and, for a recurrent actor, `previous_action` `[N, A]` and the parts
         `state_i` `[N, ...]` of its state before each step.
     """
+    actor = numpy_actor(network.architecture, network.weights)
     if isinstance(actor, NumpyActor):
         with single_blas_thread():
             found = [actor(row[np.newaxis])[0] for row in steps.rows]

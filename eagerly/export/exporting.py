@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,13 @@ from eagerly.export.model_card import CARD, after, model_card
 from eagerly.export.plan import EPISODES, ExportPlan, Gathered
 from eagerly.export.policy_document import description_of, facts_of, versions_of, write_document
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
-from eagerly.export.verification import TOLERANCES, compare, loss, run_export, summary
+from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import policy_of
 from eagerly.storage.run import Run, open_run
-from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.signals import terminated_by_signals
 from eagerly.version import __version__
 
@@ -116,7 +115,7 @@ def export_policy(
         run = _run_of(source, settings)
     _check_built_in(run)
     policy = agent.as_policy() if agent else policy_of(run, which)
-    network = _network(policy, kind, format, precision)
+    network = _network(policy, kind, precision)
     if episodes is None:
         episodes = EPISODES[precision]
     plan = ExportPlan(run, policy, network, kind, format, precision, episodes)
@@ -165,7 +164,7 @@ def _check_built_in(run: Run) -> None:
         )
 
 
-def _network(policy: Policy, kind: Format, format: str, precision: str) -> ActorNetwork:
+def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
     """Returns the network of a policy.
 
     Raises:
@@ -182,21 +181,14 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
 def _write(
     plan: ExportPlan, folder: Path, out: Path, network: ActorNetwork, gathered: Gathered
 ) -> Exported:
-    """Writes all files to a folder, checks them and renames the folder.
+    """Writes all files to a staging folder, checks them and renames the folder to `out`.
 
-    Args:
-        plan: The requested export.
-        folder: The staging folder.
-        out: Its final name.
-        network: The result of `ExportPlan.quantize`.
-        gathered: The result of `ExportPlan.gather`.
+    `network` and `gathered` are the results of `ExportPlan.quantize` and `ExportPlan.gather`.
     """
     about = _write_files(plan, folder, network, gathered)
     _log.info("checking %s examples%s", len(gathered.steps), plan.and_episodes())
-    measured = _check(plan, folder, network, gathered)
-    about |= {"measured": measured}
-    card = model_card(about, plan.kind, out.name)
-    (folder / CARD).write_text(card, encoding="utf-8")
+    measured = about["measured"] = verify(plan, folder, network, gathered)
+    (folder / CARD).write_text(model_card(about, plan.kind, out.name), encoding="utf-8")
     write_document(folder, about)
     replay(folder)
     if plan.kind.compiles:
@@ -219,13 +211,12 @@ def _write_files(
     steps, (observations, actions) = gathered.steps, gathered.layout
     count = actions.continuous
     low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
-    actor = numpy_actor(network.architecture, network.weights)
-    scores, memory = score_steps(actor, actions, steps)
+    scores, memory = score_steps(network, actions, steps)
     arrays = example_arrays(steps, scores, memory, observations, actions)
-    more = {"low": low, "high": high, "banner": _banner(plan)}
+    convert = partial(plan.kind.load().convert, low=low, high=high, banner=_banner(plan))
     _log.info("converting to %s in %s", plan.kind.title, plan.precision)
-    asked = (plan.kind.module, network, plan.precision, folder, more)
-    model = in_child("the conversion", _convert, *asked, processor_alone=True)
+    asked = network, plan.precision, folder
+    model = in_child("the conversion", convert, *asked, processor_alone=True)
     model = {"format": plan.format, "precision": plan.precision, **model}
     write_arrays(folder / "examples.npz", arrays)
     if plan.kind.compiles:
@@ -249,40 +240,3 @@ def _banner(plan: ExportPlan) -> str:
         f"{__version__}"
     )
     return re.sub(r"[^\w .,:+/-]|\*/|//", "?", text, flags=re.ASCII)
-
-
-def _check(
-    plan: ExportPlan, folder: Path, network: ActorNetwork, gathered: Gathered
-) -> dict[str, Any]:
-    """Runs the exported files in a child process and compares them with the policy.
-
-    Raises:
-        RunError: If a difference is larger than allowed.
-    """
-    seeds = evaluation_seeds(plan.run.config.evaluation_seed, plan.episodes)
-    found, after = in_child(
-        "the exported policy",
-        run_export,
-        folder,
-        plan.policy,
-        gathered.make,
-        plan.run,
-        seeds,
-        # Environments may need a GPU, but a SavedModel must run on the CPU.
-        processor_alone=plan.format == "saved-model",
-    )
-    measured = compare(folder, found, gathered.layout, network, plan.network, plan.precision)
-    returns, before = None, gathered.evaluation
-    if before is not None:
-        returns = {"policy": summary(before), "exported": summary(after)}
-        if (lost := loss(before, after)) is not None:
-            _log.warning("%s", lost)
-    return measured | {"returns": returns}
-
-
-def _convert(
-    module: str, network: ActorNetwork, precision: str, folder: Path, more: Mapping[str, Any]
-) -> dict[str, Any]:
-    convert = importlib.import_module(module).convert
-    found: dict[str, Any] = convert(network, precision, folder, **more)
-    return found

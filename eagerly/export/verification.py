@@ -14,14 +14,15 @@ import numpy as np
 
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
+from eagerly.export.children import in_child
 from eagerly.export.examples import Layout, Steps, rows_of, score_steps
+from eagerly.export.plan import ExportPlan, Gathered
 from eagerly.export.played_episodes import open_environment
 from eagerly.export.runner import differences, violations
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.storage.run import Run
-from eagerly.training.evaluation import Evaluation, run_episodes
+from eagerly.training.evaluation import Evaluation, evaluation_seeds, run_episodes
 
 _log = logging.getLogger(__name__)
 # Limits on the differences between an export and its network in NumPy (see `runner.differences`).
@@ -50,6 +51,44 @@ def runner_of(folder: Path) -> ModuleType:
     sys.modules["exported_runner"] = module  # for its relative imports
     spec.loader.exec_module(module)
     return module
+
+
+def verify(
+    plan: ExportPlan, folder: Path, network: ActorNetwork, gathered: Gathered
+) -> dict[str, Any]:
+    """Runs the exported files in a child process and compares them with the policy.
+
+    Args:
+        plan: The requested export.
+        folder: The folder of the export.
+        network: The converted network, the same object as `plan.network` unless exported in int8.
+        gathered: The examples, and the evaluation of the policy.
+
+    Returns:
+        The `measured` entry of `policy.json`.
+
+    Raises:
+        RunError: If a difference is larger than allowed.
+    """
+    seeds = evaluation_seeds(plan.run.config.evaluation_seed, plan.episodes)
+    found, after = in_child(
+        "the exported policy",
+        run_export,
+        folder,
+        plan.policy,
+        gathered.make,
+        plan.run,
+        seeds,
+        # Environments may need a GPU, but a SavedModel must run on the CPU.
+        processor_alone=plan.format == "saved-model",
+    )
+    measured = _compare(plan, folder, network, gathered.layout, found)
+    returns, before = None, gathered.evaluation
+    if before is not None:
+        returns = {"policy": summary(before), "exported": summary(after)}
+        if (lost := loss(before, after)) is not None:
+            _log.warning("%s", lost)
+    return measured | {"returns": returns}
 
 
 class _Evaluated:
@@ -92,30 +131,14 @@ def run_export(
     return actions, evaluation
 
 
-def compare(
-    folder: Path,
-    found: np.ndarray,
-    layout: Layout,
-    network: ActorNetwork,
-    original: ActorNetwork,
-    precision: str,
+def _compare(
+    plan: ExportPlan, folder: Path, network: ActorNetwork, layout: Layout, found: np.ndarray
 ) -> dict[str, Any]:
-    """Compares an export's actions on its examples with those of networks in NumPy.
-
-    Args:
-        folder: The folder of the export.
-        found: Rows of actions, as `run_export` returns them.
-        layout: The layout of observations and actions.
-        network: The converted network.
-        original: The policy's network, the same object as `network` unless exported in int8.
-        precision: The precision of the export.
+    """Compares rows of actions, as `run_export` returns them, with those of networks in NumPy.
 
     Returns:
-        The entries of `measured` in `policy.json`: the number of `examples`, the `differences` from
-        the converted network, and `differences_to_policy` from the original, or None.
-
-    Raises:
-        RunError: If a difference is larger than allowed.
+        The number of `examples`, the `differences` from the converted network, and
+        `differences_to_policy` from the original, or None.
     """
     observations, actions = layout
     with np.load(folder / "examples.npz", allow_pickle=False) as file:
@@ -133,20 +156,20 @@ def compare(
             "low": actions.low,
             "high": actions.high,
         },
-        "tolerance": TOLERANCES[precision],
+        "tolerance": TOLERANCES[plan.precision],
     }
 
     def compared(network: ActorNetwork) -> dict[str, float]:
-        scores, _ = score_steps(numpy_actor(network.architecture, network.weights), actions, steps)
+        scores, _ = score_steps(network, actions, steps)
         expected = actions.to_environment(actions.decided(scores))
         return differences(bounds, found, expected, scores)
 
     measured, to_original = compared(network), None
-    _check(measured, TOLERANCES[precision])
-    if network is not original:
-        to_original = compared(original)
-        if original.architecture.quantized:
-            _check(to_original, TOLERANCES[precision])
+    _check(measured, TOLERANCES[plan.precision])
+    if network is not plan.network:
+        to_original = compared(plan.network)
+        if plan.network.architecture.quantized:
+            _check(to_original, TOLERANCES[plan.precision])
         else:
             _check_rounding(to_original)
     return {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eagerly.export import exporting
+from eagerly.export import exporting, verification
 from eagerly.export.children import in_child
 
 
@@ -22,4 +22,5 @@ def work_here(monkeypatch: pytest.MonkeyPatch, *, but: str = "") -> None:
     def done(what: str, task: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return in_child(what, task, *args, **more) if what == but else task(*args)
 
-    monkeypatch.setattr(exporting, "in_child", done)
+    for module in (exporting, verification):
+        monkeypatch.setattr(module, "in_child", done)
