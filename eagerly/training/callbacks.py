@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -17,7 +16,6 @@ from tqdm import TqdmWarning
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
 from eagerly.environments.group import Rollout
-from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
@@ -93,66 +91,6 @@ class Callback:
 
     def on_end(self, training: TrainerView) -> None:
         """Called when `train` ends without an error, after the last checkpoint."""
-
-
-class Callbacks:
-    """The callbacks of a run. Once one raises an exception, no callback is called.
-
-    Args:
-        callbacks: The callbacks, in call order.
-
-    Attributes:
-        hear: Whether there are any callbacks.
-
-    Raises:
-        RunError: If a callback has an unknown `on_...` method, which would never be called.
-    """
-
-    def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._callbacks = list(callbacks)
-        for callback in self._callbacks:
-            unknown = [
-                name
-                for name in dir(callback)
-                if name.startswith("on_")
-                and not hasattr(Callback, name)
-                and callable(getattr(callback, name))
-            ]
-            if unknown:
-                methods = ", ".join(name for name in vars(Callback) if name.startswith("on_"))
-                raise RunError(
-                    f"{type(callback).__name__}.{unknown[0]} would never be called: callback "
-                    f"methods are {methods}"
-                )
-        self.hear = bool(self._callbacks)
-        self._failed: tuple[str, BaseException] | None = None  # the method and its exception
-
-    def tell(self, event: str, training: TrainerView, *about: Any) -> str:
-        """Calls the method `event` of each callback; returns why the run must stop, or ""."""
-        for callback in self._callbacks:
-            if self._failed:
-                break
-            try:
-                getattr(callback, event)(training, *about)
-            except KeyboardInterrupt:  # a second signal ends the run immediately
-                raise
-            except BaseException as error:  # including `SystemExit`: save first
-                self._failed = f"{type(callback).__name__}.{event}", error
-                return f"{self._failed[0]} raised {type(error).__name__}"
-        return ""
-
-    def check(self, step: int) -> None:
-        """Reports the exception of a callback, after everything is saved.
-
-        Raises:
-            RunError: If a callback raised an exception, with its traceback.
-        """
-        if self._failed:
-            method, raised = self._failed
-            told = "".join(traceback.format_exception(raised)).rstrip()
-            raise RunError(
-                f"stopped after step {step}, checkpoint saved: {method} raised\n{told}"
-            ) from raised
 
 
 class ProgressBar(Callback):

@@ -58,15 +58,15 @@ class Evaluator:
         if self._parts.camera is None:
             self.pending.discard("video")
 
-    def complete(self, tell: Callable[..., None]) -> bool:
+    def complete(self, notify: Callable[..., None]) -> bool:
         """Runs the pending evaluation and video; returns False if interrupted.
 
         Args:
-            tell: Called with "on_evaluation" and the results of `evaluate`.
+            notify: Called with "on_evaluation" and the results of `evaluate`.
         """
         try:
             if "evaluation" in self.pending:
-                tell("on_evaluation", *self.evaluate())
+                notify("on_evaluation", *self.evaluate())
             if "video" in self.pending:
                 self.record()
         except InterruptedEvaluationError:

@@ -15,7 +15,8 @@ from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
-from eagerly.training.callbacks import Callback, Callbacks
+from eagerly.training.callback_runner import CallbackRunner
+from eagerly.training.callbacks import Callback
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
 from eagerly.training.evaluation import single_blas_thread
 from eagerly.training.evaluator import Evaluator, InterruptedEvaluationError
@@ -63,7 +64,7 @@ class Trainer:
         # Held until `close`: a round may be in flight in a background thread at any time.
         self._opened.enter_context(single_blas_thread())
         try:
-            self._callbacks = Callbacks(callbacks)
+            self._callbacks = CallbackRunner(callbacks)
             self._build()
             self._begin(newest)
         except BaseException:
@@ -182,7 +183,7 @@ class Trainer:
         self.checkpoints.start_clock()
         missing = "No new checkpoint was written."
         try:
-            self._tell("on_begin")
+            self._notify("on_begin")
             # A job that is preempted at every start must still make progress.
             self._must_advance = self._signals.received is not None
             while not (self.has_ended or self._is_stopping):
@@ -193,8 +194,8 @@ class Trainer:
                 missing = "Only the final evaluation is missing."
                 # After the checkpoint, so that extending the run discards this evaluation.
                 with suppress(InterruptedEvaluationError):
-                    self._tell("on_evaluation", *self._evaluator.evaluate())
-            self._tell("on_end")
+                    self._notify("on_evaluation", *self._evaluator.evaluate())
+            self._notify("on_end")
         except (
             FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
         ) as error:  # fmt: skip
@@ -214,12 +215,12 @@ class Trainer:
             self._learn()
         self._must_advance &= is_last_part
         due = self.collector.steps >= self._due_at or time.monotonic() >= self.checkpoints.deadline
-        if due and not self._evaluator.complete(self._tell):
+        if due and not self._evaluator.complete(self._notify):
             return
         self._must_advance = False
         self._evaluator.pending.clear()
-        if due or self._callbacks.hear:
-            self._tell("on_round")
+        if due or not self._callbacks.is_empty:
+            self._notify("on_round")
         if due and self.checkpoints.is_due:
             with spared_by_a_full_disk(self.steps):
                 self.checkpoint()
@@ -236,20 +237,19 @@ class Trainer:
         self._evaluator.pending.add("round")
         if self.collector.steps >= self._due_at:
             self._evaluator.schedule()
-        if rollout.episodes or self._callbacks.hear:
-            self._tell("on_rollout", rollout)
+        if rollout.episodes or not self._callbacks.is_empty:
+            self._notify("on_rollout", rollout)
 
     def _learn(self) -> None:
         with self._profile.call():
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
         self.budget.record_updates()
-        self._tell("on_update", metrics)
+        self._notify("on_update", metrics)
 
-    def _tell(self, event: str, *about: Any) -> None:
-        """Calls the method `event` of each callback; an exception requests a stop."""
+    def _notify(self, event: str, *about: Any) -> None:
+        """Calls the method `event` of the summaries and of each callback."""
         getattr(self.summaries, event)(self, *about)
-        if reason := self._callbacks.tell(event, self, *about):
-            self.stop(reason)
+        self._callbacks.call(event, self, *about)
 
     def _between_steps(self) -> None:
         """Interrupts an evaluation or video if requested; saves if a timed checkpoint is due."""
@@ -269,7 +269,7 @@ class Trainer:
         """
         self._check_open()
         self.checkpoints.save(in_round=self.in_round, pending=sorted(self._evaluator.pending))
-        self._tell("on_checkpoint")
+        self._notify("on_checkpoint")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,0 +1,65 @@
+"""Calls the callbacks of a run, and reports the exception of one that fails."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+from eagerly.errors import RunError
+from eagerly.training.callbacks import Callback, TrainerView
+
+
+class CallbackRunner:
+    """The callbacks of a run. Once one raises an exception, no callback is called.
+
+    Args:
+        callbacks: The callbacks, in call order.
+
+    Attributes:
+        is_empty: Whether there are no callbacks.
+
+    Raises:
+        RunError: If a callback has an unknown `on_...` method, which would never be called.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self.is_empty = not self._callbacks
+        self._failed: tuple[str, BaseException] | None = None  # the method and its exception
+        methods = [name for name in vars(Callback) if name.startswith("on_")]
+        for callback in self._callbacks:
+            unknown = {name for name in dir(callback) if name.startswith("on_")} - {*methods}
+            for name in sorted(unknown):
+                if callable(getattr(callback, name)):
+                    raise RunError(
+                        f"{type(callback).__name__}.{name} would never be called: callback methods "
+                        f"are {', '.join(methods)}"
+                    )
+
+    def call(self, event: str, training: TrainerView, *about: Any) -> None:
+        """Calls the method `event` of each callback; stops the run if one raises an exception."""
+        for callback in self._callbacks:
+            if self._failed:
+                break
+            try:
+                getattr(callback, event)(training, *about)
+            except KeyboardInterrupt:  # a second signal ends the run immediately
+                raise
+            except BaseException as error:  # including `SystemExit`: save first
+                method = f"{type(callback).__name__}.{event}"
+                self._failed = method, error
+                training.stop(f"{method} raised {type(error).__name__}")
+
+    def check(self, step: int) -> None:
+        """Reports the exception of a callback, after everything is saved.
+
+        Raises:
+            RunError: If a callback raised an exception, with its traceback.
+        """
+        if self._failed:
+            method, raised = self._failed
+            told = "".join(traceback.format_exception(raised)).rstrip()
+            raise RunError(
+                f"stopped after step {step}, checkpoint saved: {method} raised\n{told}"
+            ) from raised
