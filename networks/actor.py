@@ -14,11 +14,12 @@ import tensorflow as tf
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
 from eagerly.networks.quantization import Quantization
-from eagerly.policies.architecture import ActorArchitecture, check_weights, named
+from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, acting_in_numpy
 from eagerly.policies.operations import LAYER_NORM_EPSILON
+from eagerly.policies.weights import check_weights, named
 from eagerly.spaces.actions import INVALID
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from eagerly.policies.integer_grids import quantized_tanh
 from eagerly.spaces import Entry
 from eagerly.spaces.observations import IMAGE
 
+Shapes = dict[str, tuple[int, ...]]  # of weights, by `layer/weight`
 # Weights of a dense layer and of a normalization layer, in order.
 DENSE, NORM = ("kernel", "bias"), ("gamma", "beta")
 # The dense layers of the attention core.
@@ -141,69 +140,31 @@ class ActorArchitecture:
         """Converts last-layer outputs into scores `[N, A]`; rows `[N, O]` contain the mask."""
         return self.head.scores(outputs, rows, quantized_tanh if self.quantized else np.tanh)
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Returns the shape of each weight by name, `layer/weight`."""
-        found: dict[str, tuple[int, ...]] = {}
-
-        def dense(layer: str, inputs: int, units: int) -> None:
-            found[f"{layer}/kernel"], found[f"{layer}/bias"] = (inputs, units), (units,)
-
-        def norm(layer: str, units: int) -> None:
-            found.update({f"{layer}/{part}": (units,) for part in NORM})
-
+        found: Shapes = {}
         if self.normalized:
             rows = (self.observation_size,)
             found |= {f"observation_normalization/{part}": rows for part in ("mean", "scale")}
         if isinstance(self.encoder, EntryEncoders):
             for index, entry in enumerate(self.encoder.entries):
-                inputs = entry.stop - entry.start
-                if entry.kind == IMAGE:
-                    *sides, channels = entry.image_shape
-                    height, width = sides
-                    for place, (window, strides) in enumerate(convolutions(height, width)):
-                        layer = f"entry_{index}_convolution_{place}"
-                        found[f"{layer}/kernel"] = (*window, channels, FILTERS)
-                        found[f"{layer}/bias"] = (FILTERS,)
-                        height, width = sides_after((height, width), window, strides)
-                        channels = FILTERS
-                    inputs = height * width * channels
-                    norm(f"entry_{index}_norm", self.encoder.units)
-                dense(f"entry_{index}_linear", inputs, self.encoder.units)
+                found |= _entry_shapes(entry, f"entry_{index}", self.encoder.units)
         elif isinstance(self.encoder, StateEmbedding):
             widths = self.visible, *self.encoder.hidden_sizes, self.encoder.units
-            for index, (inputs, units) in enumerate(itertools.pairwise(widths)):
-                dense(f"embedding_{index}", inputs, units)
-            dense("features", self.visible, self.encoder.features)
+            for index, sizes in enumerate(itertools.pairwise(widths)):
+                found |= _linear_shapes(f"embedding_{index}", *sizes)
+            found |= _linear_shapes("features", self.visible, self.encoder.features)
         elif self.encoder is not None:
-            found |= self._memory_shapes(self.encoder)
-        sizes = [self.features, *self.hidden_sizes, self.head.size]
-        for index, units in enumerate(self.hidden_sizes):
-            dense(f"hidden_{index}", sizes[index], units)
+            found |= _memory_shapes(self.encoder, self.visible + self.head.size + 1)
+        *hidden, last = itertools.pairwise((self.features, *self.hidden_sizes, self.head.size))
+        for index, sizes in enumerate(hidden):
+            found |= _linear_shapes(f"hidden_{index}", *sizes)
             if self.layer_norm:
-                norm(f"norm_{index}", units)
-        dense("action", sizes[-2], sizes[-1])
+                found |= _norm_shapes(f"norm_{index}", sizes[1])
+        found |= _linear_shapes("action", *last)
         if self.quantized:
             ranges = (len(self.hidden_sizes) + 3,)
             found |= {f"quantization/{part}": ranges for part in ("low", "high")}
-        return found
-
-    def _memory_shapes(self, core: MemoryCore) -> dict[str, tuple[int, ...]]:
-        units = core.units
-        found: dict[str, tuple[int, ...]] = {
-            "encoder_inputs/kernel": (self.visible + self.head.size + 1, units),
-            "encoder_inputs/bias": (units,),
-        }
-        if core.kind == "attention":
-            found["memory/distances"] = (core.heads, core.length)
-            found |= {f"memory_norm/{part}": (units,) for part in NORM}
-            for layer in PROJECTIONS:
-                found |= {f"{layer}/kernel": (units, units), f"{layer}/bias": (units,)}
-            return found
-        gates = units * (4 if core.kind == "lstm" else 3)
-        found |= {f"memory/{part}": (units, gates) for part in ("kernel", "recurrent_kernel")}
-        found["memory/bias"] = (gates,)
-        if core.kind == "gru":
-            found["memory/recurrent_bias"] = (gates,)
         return found
 
     def count_parameters(self) -> int:
@@ -211,60 +172,40 @@ class ActorArchitecture:
         return sum(map(math.prod, self.shapes().values()))
 
 
-def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Renames weights from their variable paths in a model to `layer/weight`.
+def _linear_shapes(layer: str, *kernel: int) -> Shapes:
+    """Returns the shapes of the weights of a dense or convolutional layer."""
+    return {f"{layer}/kernel": kernel, f"{layer}/bias": kernel[-1:]}
 
-    Raises:
-        ValueError: If two weights would have the same name.
-    """
-    found = {"/".join(path.split("/")[-2:]): values for path, values in weights.items()}
-    if len(found) < len(weights):
-        raise ValueError(f"weights must have unique names; got {sorted(weights)}")
+
+def _norm_shapes(layer: str, units: int) -> Shapes:
+    return {f"{layer}/{part}": (units,) for part in NORM}
+
+
+def _entry_shapes(entry: Entry, name: str, units: int) -> Shapes:
+    if entry.kind != IMAGE:
+        return _linear_shapes(f"{name}_linear", entry.stop - entry.start, units)
+    found: Shapes = {}
+    height, width, channels = entry.image_shape
+    for index, (window, strides) in enumerate(convolutions(height, width)):
+        found |= _linear_shapes(f"{name}_convolution_{index}", *window, channels, FILTERS)
+        height, width = sides_after((height, width), window, strides)
+        channels = FILTERS
+    found |= _norm_shapes(f"{name}_norm", units)
+    return found | _linear_shapes(f"{name}_linear", height * width * channels, units)
+
+
+def _memory_shapes(core: MemoryCore, inputs: int) -> Shapes:
+    units = core.units
+    found = _linear_shapes("encoder_inputs", inputs, units)
+    if core.kind == "attention":
+        found["memory/distances"] = (core.heads, core.length)
+        found |= _norm_shapes("memory_norm", units)
+        for layer in PROJECTIONS:
+            found |= _linear_shapes(layer, units, units)
+        return found
+    gates = units * (4 if core.kind == "lstm" else 3)
+    found |= {f"memory/{part}": (units, gates) for part in ("kernel", "recurrent_kernel")}
+    found["memory/bias"] = (gates,)
+    if core.kind == "gru":
+        found["memory/recurrent_bias"] = (gates,)
     return found
-
-
-def check_weights(
-    architecture: ActorArchitecture, weights: Mapping[str, Any], dtype: str | None = None
-) -> None:
-    """Validates that weights match an architecture.
-
-    Args:
-        architecture: The architecture.
-        weights: Weights by `layer/weight`.
-        dtype: Required dtype of all weights. If given, the values are also validated: weights must
-            be finite, and quantization ranges must contain 0 and have a width above 0. None
-            validates only names and shapes, which is cheap.
-
-    Raises:
-        ValueError: If the weights do not match. The message names the difference.
-    """
-    expected = architecture.shapes()
-    given = {name: tuple(np.shape(values)) for name, values in weights.items()}
-    if expected != given:
-        unequal = sorted(
-            name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name)
-        )
-        name = unequal[0]
-        raise ValueError(
-            f"weights must match the settings: {name} is {given.get(name, 'missing')}, "
-            f"expected {expected.get(name, 'no such weight')}"
-        )
-    if dtype is not None:
-        _check_numbers(weights, dtype)
-
-
-def _check_numbers(weights: Mapping[str, Any], dtype: str) -> None:
-    for name, values in weights.items():
-        if values.dtype != dtype:
-            raise ValueError(f"weights must be {dtype}; {name} is {values.dtype}")
-        if not np.isfinite(values).all():
-            raise ValueError(f"weights must be finite; {name} has NaN or infinity")
-    if "quantization/low" in weights:
-        low, high = (weights[f"quantization/{part}"] for part in ("low", "high"))
-        for name, wrong in (("low", low > 0.0), ("high", high < 0.0), ("high", low == high)):
-            if wrong.any():
-                ranges = list(zip(low.tolist(), high.tolist(), strict=True))
-                raise ValueError(
-                    "ranges must contain 0 and be wider than 0; "
-                    f"quantization/{name} is wrong in {ranges}"
-                )

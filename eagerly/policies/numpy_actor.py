@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.policies.architecture import ActorArchitecture, MemoryCore, check_weights
+from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import ACTIVATIONS, NumpyOperations
+from eagerly.policies.weights import check_weights
 
 # Maps observations `[N, O]` to scores `[N, A]`, see `ActionHead`.
 RowPolicy = Callable[[np.ndarray], np.ndarray]

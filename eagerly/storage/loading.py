@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.policies.architecture import check_weights, named
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
+from eagerly.policies.weights import check_weights, named
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.evaluations import read_results

@@ -19,10 +19,10 @@ from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
-from eagerly.policies.architecture import check_weights
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
+from eagerly.policies.weights import check_weights
 from eagerly.training.goal_replay import make_hindsight
 from eagerly.workers.environment_groups import Environments
 

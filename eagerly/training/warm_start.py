@@ -14,9 +14,9 @@ from eagerly.agents.agent import Agent
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
 from eagerly.networks.quantization import RANGES, WIDTH
-from eagerly.policies.architecture import named
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.policies.ranges import measured_ranges
+from eagerly.policies.weights import named
 from eagerly.settings import flag_name
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces

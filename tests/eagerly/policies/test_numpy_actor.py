@@ -16,8 +16,8 @@ from eagerly.agents.config import AgentConfig
 from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
 from eagerly.networks import KerasPolicy
-from eagerly.policies.architecture import named
 from eagerly.policies.numpy_actor import numpy_actor
+from eagerly.policies.weights import named
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 CAMERA = spaces.Box(0, 255, (40, 36, 3), np.uint8)
