@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -45,11 +44,7 @@ _LAYOUT = {
         "episode lengths": ["evaluation/length_mean", "training/length_mean"],
     },
     "Values": {
-        "critic values and their targets": [
-            "values/mean",
-            "values/target_mean",
-            "values/max",
-        ]
+        "critic values and their targets": ["values/mean", "values/target_mean", "values/max"]
     },
     "Losses": {"critics": ["losses/critic"], "actor": ["losses/actor"]},
     "Actions": {"fraction at the bounds": ["actions/saturation"]},
@@ -97,9 +92,48 @@ class Summaries(Callback, Saved):
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
 
-    def open(self, run: Run) -> None:
-        """Opens a run's event file and evaluation table for appending."""
+    def open(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
+        """Opens the event file and the evaluation table, and writes new or overridden settings.
+
+        In a new run, also writes the Custom Scalars layout and the update's graph.
+
+        Args:
+            run: The run.
+            agent: Its agent.
+            steps: Environment steps done.
+            saved: The checkpoint from which the run resumes; None in a new run.
+        """
         self.log, self.table = EventLog(run.path), EvaluationTable(run.evaluations_path)
+        if not saved:
+            self._add_all(0, _layout())
+            if (graph := agent.learner.graph()) is not None:
+                definition = graph.as_graph_def(add_shapes=True)
+                self.log.add(0, graph_def=definition.SerializeToString())
+        if not saved or saved.manifest.config.get("history") != run.history:
+            self._add_settings(run, agent, steps)
+
+    def _add_settings(self, run: Run, agent: Agent, steps: int) -> None:
+        """Writes all settings as a table, and the active ones to the HParams dashboard.
+
+        The dashboard shows the name of the run directory.
+        """
+        settings = run.settings()
+        rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
+        idle = agent.config.without_effect((agent.observations, agent.actions))
+        idle |= run.config.without_effect()
+        left_out = {*idle, *RESUMABLE} - {"steps"}
+        active = {"agent": run.agent} | {
+            # The dashboard supports only numbers, booleans and text.
+            name: format_setting(value) if isinstance(value, dict | tuple) else value
+            for name, value in settings.items()
+            if name not in left_out
+        }
+        self._add_all(
+            steps,
+            text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
+            hp.hparams_config_pb(hparams=[hp.HParam(name) for name in active], metrics=_METRICS),
+            hp.hparams_pb(active, trial_id=run.path.name),
+        )
 
     def flush(self) -> None:
         """Writes records that are still waiting for disk space.
@@ -115,47 +149,6 @@ class Summaries(Callback, Saved):
         self.log.add(training.steps)
         self._last = (time.perf_counter(), training.steps, training.updates)
 
-    def settings(self, run: Run, agent: Agent, steps: int) -> None:
-        """Writes all settings as a table, and the active ones to the HParams dashboard.
-
-        Args:
-            run: The run. The dashboard shows the name of its directory.
-            agent: Its agent, which provides the spaces.
-            steps: Environment steps done, the position of the table on the time axis.
-        """
-        settings = run.settings()
-        rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        idle = agent.config.without_effect((agent.observations, agent.actions))
-        idle |= run.config.without_effect()
-        left_out = {*idle, *RESUMABLE} - {"steps"}
-        acting = {name: value for name, value in settings.items() if name not in left_out}
-        known = {"agent": run.agent} | acting
-        self._add_all(
-            steps,
-            text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
-            hp.hparams_config_pb(hparams=[hp.HParam(name) for name in known], metrics=_METRICS),
-            hp.hparams_pb(
-                {name: _plain(value) for name, value in known.items()}, trial_id=run.path.name
-            ),
-        )
-
-    def begin(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
-        """Writes new or overridden settings, and in a new run the layout and the update's graph.
-
-        Args:
-            run: The run.
-            agent: Its agent.
-            steps: Environment steps done.
-            saved: The checkpoint from which the run resumes; None in a new run.
-        """
-        if not saved:
-            self._add_all(0, _layout())
-            if (graph := agent.learner.graph()) is not None:
-                definition = graph.as_graph_def(add_shapes=True)
-                self.log.add(0, graph_def=definition.SerializeToString())
-        if not saved or saved.manifest.config.get("history") != run.history:
-            self.settings(run, agent, steps)
-
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
         """Writes an animation, given as width, height and GIF, for TensorBoard's Images tab."""
         width, height, content = preview
@@ -165,15 +158,6 @@ class Summaries(Callback, Saved):
         video = Summary()
         video.value.add(tag="evaluation/video", tensor=tensor, metadata=metadata)
         self._add_all(steps, video)
-
-    def histograms(self, models: Iterable[keras.Model], steps: int) -> None:
-        """Writes a histogram of each variable of the models."""
-        weights = {
-            f"{model.name}/{variable.path.removeprefix(f'{model.name}/')}": variable.numpy()
-            for model in models
-            for variable in model.variables
-        }
-        self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
     def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
         """Adds the returns, lengths and infos of finished episodes to the means."""
@@ -211,8 +195,16 @@ class Summaries(Callback, Saved):
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:
-            modules = training.agent.modules.values()
-            self.histograms((module.network for module in modules), steps)
+            self._add_histograms(training.agent, steps)
+
+    def _add_histograms(self, agent: Agent, steps: int) -> None:
+        """Writes a histogram of each variable of the agent's networks."""
+        weights = {
+            f"{model.name}/{variable.path.removeprefix(f'{model.name}/')}": variable.numpy()
+            for model in (module.network for module in agent.modules.values())
+            for variable in model.variables
+        }
+        self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Writes the statistics of an evaluation, and the best mean return so far, if any."""
@@ -250,8 +242,3 @@ class Summaries(Callback, Saved):
 
 def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
     return {f"{group}/{name}": value for name, value in evaluation.summary().items()}
-
-
-def _plain(value: Any) -> Any:
-    """Converts a setting to a type that the dashboard supports: number, boolean or text."""
-    return format_setting(value) if isinstance(value, dict | tuple) else value

@@ -91,9 +91,8 @@ class Trainer:
             # Nothing on disk has changed so far: a run that cannot be resumed stays intact.
             run.write(self.steps)  # finalizes a generated directory name
             self.checkpoints.open(saved)
-            self.summaries.open(run)
+            self.summaries.open(run, self.agent, self.steps, saved)
             self._opened.callback(self.summaries.log.close)
-            self.summaries.begin(run, self.agent, self.steps, saved)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
