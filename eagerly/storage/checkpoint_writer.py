@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from eagerly.storage.manifest import (
 )
 
 _log = logging.getLogger(__name__)
+_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
 
 
 class Variables(Protocol):
@@ -108,12 +108,13 @@ class CheckpointWriter:
             self._published = published(self._files.path)
         previous = self._published
         steps, updates, revision = about["steps"], about["updates"], 0
-        if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
-            if previous[-1].pending == about["pending"]:
+        last = previous[-1] if previous else None
+        if last and (last.steps, last.updates) == (steps, updates):
+            if last.pending == about["pending"]:
                 # Not just an optimization: a finished run may have been evaluated after this
                 # checkpoint. Saving again would keep that evaluation when the run is extended.
                 return
-            revision = previous[-1].revision + 1
+            revision = last.revision + 1
         folder = folder_name(steps, updates, revision)
         states = {name: flatten_state(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
@@ -121,7 +122,7 @@ class CheckpointWriter:
             parts = self._write_parts(folder, contents.variables, arrays)
             manifest = Manifest(
                 parts=parts,
-                replay=self._append_replay(contents.buffer, previous, parts),
+                replay=self._append_replay(contents.buffer, last, parts),
                 growing={
                     name: self._grown(name)
                     for name in self._files.names()
@@ -144,10 +145,7 @@ class CheckpointWriter:
             self._clean(self._published)
 
     def _write_parts(
-        self,
-        folder: str,
-        variables: Variables,
-        arrays: Mapping[str, Mapping[str, np.ndarray]],
+        self, folder: str, variables: Variables, arrays: Mapping[str, Mapping[str, np.ndarray]]
     ) -> dict[str, dict[str, Any]]:
         self._files.make_folder("checkpoints")
         self._files.remove_folder(folder)
@@ -173,19 +171,18 @@ class CheckpointWriter:
         return parts
 
     def _append_replay(
-        self, buffer: Buffer, previous: list[Manifest], parts: dict[str, dict[str, Any]]
+        self, buffer: Buffer, last: Manifest | None, parts: dict[str, dict[str, Any]]
     ) -> tuple[Segment, ...]:
+        """Writes the rows added since the last checkpoint, and lists all segments in `parts`."""
         oldest = buffer.added - len(buffer)
-        last = previous[-1] if previous else None
-        kept = [segment for segment in last.replay if segment.stop > oldest] if last else []
+        replay, saved = (last.replay, last.parts) if last else ((), {})
+        kept = [segment for segment in replay if segment.stop > oldest]
+        parts |= {segment.path: saved[segment.path] for segment in kept}
         start = max(kept[-1].stop if kept else 0, oldest)
-        if last:
-            parts.update({segment.path: last.parts[segment.path] for segment in kept})
         if start < buffer.added:
             name = f"replay/{start:012d}-{buffer.added:012d}.npy"
             self._files.make_folder("replay")
-            rows = buffer.rows(start, buffer.added)
-            parts[name] = self._files.write(name, npy_chunks(rows))
+            parts[name] = self._files.write(name, npy_chunks(buffer.rows(start, buffer.added)))
             kept.append(Segment(start, buffer.added, name))
         return tuple(kept)
 
@@ -203,16 +200,15 @@ class CheckpointWriter:
             if GROWING.fullmatch(name) and name not in growing:
                 files.remove(name)
         for name, expected in growing.items():
+            path = files.path / name
             if files.size(name) < expected["bytes"] or not files.is_file(name):
-                what = "is missing or truncated: points of its curves are lost"
-                _log.warning("%s %s", files.path / name, what)
+                _log.warning("%s is missing or truncated: points of its curves are lost", path)
                 if not files.is_file(name):  # a link or a blocking pipe
                     files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
             if self._grown(name) != expected:
-                what = "is damaged: points of its curves may be lost or wrong"
-                _log.warning("%s %s", files.path / name, what)
+                _log.warning("%s is damaged: points of its curves may be lost or wrong", path)
         found = published(files.path)
         kept = [m for m in found if manifest and m.folder <= manifest.folder]
         for newer in found[len(kept) :]:
@@ -241,13 +237,9 @@ class CheckpointWriter:
                 files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
         for name in files.names("replay"):
-            if name not in named and _OURS.fullmatch(name):
+            if name not in named and PART.fullmatch(name.removesuffix(".tmp")):
                 files.remove(name)
         for folder in ("", "videos", *sorted(kept)):
             for name in files.names(folder):
                 if name.endswith(".tmp") and (folder or name in _TEMPORARY):
                     files.remove(name)
-
-
-_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
-_OURS = re.compile(rf"({PART.pattern})(\.tmp)?")
