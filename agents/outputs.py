@@ -9,7 +9,7 @@ in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -69,7 +69,7 @@ class Continuous:
         @tf.custom_gradient
         def values(action: tf.Tensor) -> Any:
             found, slopes = _values_and_slopes(value, observation, action)
-            return found, lambda upstream, variables=(): (slopes(upstream), _none_of(variables))
+            return found, lambda upstream, variables=(): (slopes(upstream), [None] * len(variables))
 
         return values(relaxed)
 
@@ -96,11 +96,7 @@ class Mixed:
     """
 
     def __init__(
-        self,
-        random: UpdateRandom,
-        shape: tuple[int, int],
-        actions: Actions,
-        config: AgentConfig,
+        self, random: UpdateRandom, shape: tuple[int, int], actions: Actions, config: AgentConfig
     ) -> None:
         self._actions, self._config, self._continuous = actions, config, actions.continuous
         self._uniform, self._drawn = random.uniform_pairs(shape), set[str]()
@@ -125,7 +121,7 @@ class Mixed:
         parts = [outputs[:, : self._continuous]]
         # Independent of the noise of target actions.
         noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
-        for segment in self._segments():
+        for segment in choice_segments(0, self._actions.choices):
             parts.append(tf.nn.softmax(noisy[:, segment] / self._config.gumbel_temperature))
         return tf.concat(parts, axis=1)
 
@@ -144,7 +140,7 @@ class Mixed:
             def gradient(upstream: tf.Tensor, variables: Sequence[Any] = ()) -> Any:
                 compared = self._compared(value, observation, action, upstream)
                 slope = slopes(upstream)[:, : self._continuous]
-                return tf.concat([slope, compared], axis=1), _none_of(variables)
+                return tf.concat([slope, compared], axis=1), [None] * len(variables)
 
             return found, gradient
 
@@ -179,9 +175,8 @@ class Mixed:
     def hard(self, relaxed: tf.Tensor) -> tf.Tensor:
         """Returns actions in which each choice is one-hot, at its most likely value."""
         parts = [relaxed[:, : self._continuous]]
-        choices = relaxed[:, self._continuous :]
-        for segment in self._segments():
-            best = tf.argmax(choices[:, segment], axis=1)
+        for segment in self._actions.segments():
+            best = tf.argmax(relaxed[:, segment], axis=1)
             parts.append(tf.one_hot(best, segment.stop - segment.start, dtype=relaxed.dtype))
         return tf.concat(parts, axis=1)
 
@@ -213,10 +208,6 @@ class Mixed:
             )
         self._drawn.add(name)
 
-    def _segments(self) -> Iterator[slice]:
-        """Yields the columns of each choice, counted from the first choice."""
-        return choice_segments(0, self._actions.choices)
-
 
 ActionHeadOps = Continuous | Mixed
 
@@ -246,10 +237,6 @@ def _values_and_slopes(
         tape.watch(action)
         values = value(observation, action)
     return values, lambda upstream: tape.gradient(values, action, upstream)
-
-
-def _none_of(variables: Sequence[Any]) -> list[None]:
-    return [None] * len(variables)
 
 
 def _gumbel(uniform: tf.Tensor) -> tf.Tensor:
