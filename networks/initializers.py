@@ -8,9 +8,11 @@ biases start at zero, as in `keras.layers.Dense`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 _KERAS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -49,6 +51,37 @@ def linear_initializers(
             keras.initializers.RandomUniform(-limit, limit, seed=bias_seed),
         )
     return _KERAS[name](seed=kernel_seed), keras.initializers.Zeros()
+
+
+def member_weights(
+    name: str,
+    members: int,
+    fan_in: int,
+    units: int,
+    seed: int,
+    *,
+    dtype: str,
+    limit: float = 0.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the initial kernels `[members, fan_in, units]` and biases `[members, units]`.
+
+    Each member is initialized separately, with its own seed: Keras would treat the stacked kernel
+    as a convolution and scale initial weights down by sqrt(members).
+    """
+    kernels, biases = [], []
+    for member_seed in weight_seeds(seed, members):
+        kernel, bias = linear_initializers(name, fan_in, member_seed, limit=limit)
+        kernels.append(np.asarray(kernel((fan_in, units), dtype=dtype)))
+        biases.append(np.asarray(bias((units,), dtype=dtype)))
+    return np.stack(kernels), np.stack(biases)
+
+
+def initial_values(values: np.ndarray) -> dict[str, Any]:
+    """Returns the arguments of `add_weight` for a variable that starts with these values."""
+    return {
+        "shape": values.shape,
+        "initializer": lambda shape, dtype: tf.constant(values, dtype=dtype),
+    }
 
 
 def weight_seeds(seed: int, count: int) -> list[int]:

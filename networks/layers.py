@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.initializers import initial_values, linear_initializers, member_weights
 from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
@@ -136,9 +135,8 @@ class EnsembleDense(keras.layers.Layer):
     """Applies `members` independent linear layers as one batched matrix product.
 
     The input is `[B, I]`, shared by all members, or `[members, B, I]`; the output is
-    `[members, B, units]`. Each member is initialized separately, with its own seed: Keras would
-    treat the stacked kernel as a convolution and scale initial weights down by sqrt(members). With
-    `l2`, the layer declares the penalty l2/2 Σw² for its weights and biases, with gradient l2 w.
+    `[members, B, units]`. `member_weights` initializes each member separately. With `l2`, the layer
+    declares the penalty l2/2 Σw² for its weights and biases, with gradient l2 w.
 
     Args:
         members: C, the number of members.
@@ -168,27 +166,15 @@ class EnsembleDense(keras.layers.Layer):
         use_bias: bool = True,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
-        pairs = [
-            linear_initializers(initializer, inputs, member_seed, limit=limit)
-            for member_seed in weight_seeds(seed, members)
-        ]
-        self._regularizer = L2Half(l2) if l2 else None
-        self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
-        biases = [bias for _, bias in pairs]
-        self.bias = self._stacked("bias", biases, (units,)) if use_bias else None
-        self.built = True
-
-    def _stacked(
-        self, name: str, draws: list[keras.initializers.Initializer], shape: tuple[int, ...]
-    ) -> keras.Variable:
-        dtype = self.variable_dtype
-        values = np.stack([np.asarray(draw(shape, dtype=dtype)) for draw in draws])
-        return self.add_weight(
-            name=name,
-            shape=values.shape,
-            initializer=lambda shape, dtype: tf.constant(values, dtype=dtype),
-            regularizer=self._regularizer,
+        kernels, biases = member_weights(
+            initializer, members, inputs, units, seed, dtype=self.variable_dtype, limit=limit
         )
+        penalty = {"regularizer": L2Half(l2) if l2 else None}
+        self.kernel = self.add_weight(name="kernel", **initial_values(kernels), **penalty)
+        self.bias = None
+        if use_bias:
+            self.bias = self.add_weight(name="bias", **initial_values(biases), **penalty)
+        self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` or `[members, B, I]` to `[members, B, units]`."""

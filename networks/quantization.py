@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from eagerly.networks.initializers import initial_values
 from eagerly.networks.layers import product
 from eagerly.policies.integer_grids import (
     INVERSE_BIAS_STEPS,
@@ -188,12 +189,7 @@ class Quantization(keras.layers.Layer):
         self._first = low, high
         self._freeze_steps, self._passed = freeze_steps, passed
         self.low, self.high = (
-            self.add_weight(
-                name=name,
-                shape=values.shape,
-                initializer=lambda shape, dtype, values=values: tf.constant(values, dtype),
-                trainable=False,
-            )
+            self.add_weight(name=name, trainable=False, **initial_values(values))
             for name, values in (("low", low), ("high", high))
         )
         self.built = True

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.actor import NumpySnapshot, scores
-from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.initializers import initial_values, member_weights, weight_seeds
 from eagerly.networks.layers import ACTIVATIONS, EnsembleDense, Linear, built, product
 from eagerly.networks.normalization import ObservationNormalization
 from eagerly.policies.architecture import ActorArchitecture
@@ -243,24 +243,14 @@ class ConcatDense(keras.layers.Layer):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self._members, self._units = members, units
-        kernels, biases = [], []
-        for member in weight_seeds(seed, members):
-            kernel, bias = linear_initializers(initializer, own + shared, member)
-            kernels.append(np.asarray(kernel((own + shared, units), dtype=self.variable_dtype)))
-            biases.append(np.asarray(bias((units,), dtype=self.variable_dtype)))
-        self.kernel = self._variable("kernel", np.stack([each[:own] for each in kernels]))
-        self.shared_kernel = self._variable(
-            "shared_kernel", np.concatenate([each[own:] for each in kernels], axis=1)
+        kernels, biases = member_weights(
+            initializer, members, own + shared, units, seed, dtype=self.variable_dtype
         )
-        self.bias = self._variable("bias", np.stack(biases))
+        of_shared = np.concatenate(kernels[:, own:], axis=1)  # [J, members · units]
+        self.kernel = self.add_weight(name="kernel", **initial_values(kernels[:, :own]))
+        self.shared_kernel = self.add_weight(name="shared_kernel", **initial_values(of_shared))
+        self.bias = self.add_weight(name="bias", **initial_values(biases))
         self.built = True
-
-    def _variable(self, name: str, values: np.ndarray) -> keras.Variable:
-        return self.add_weight(
-            name=name,
-            shape=values.shape,
-            initializer=lambda shape, dtype: tf.constant(values, dtype=dtype),
-        )
 
     def call(self, own: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
         """Maps `[C, B, I]` and `[B, J]` to `[C, B, units]`."""
