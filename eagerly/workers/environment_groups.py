@@ -17,7 +17,6 @@ from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.workers.episode_log import EpisodeLog
 from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers, stepped_groups
 from eagerly.workers.recovery import Recovery, Workers
-from eagerly.workers.worker import Request
 
 _NOT_REPEATED = "replaying their actions did not reproduce the episodes"
 
@@ -75,7 +74,7 @@ class Environments:
         repeats: bool | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
-        self.repeats, self._restorable, self.acting = repeats, restorable, acting
+        self.repeats, self.acting = repeats, acting
         if acting:
             self.groups = groups_of(num_envs, group_size or num_envs)
         else:
@@ -92,9 +91,7 @@ class Environments:
         self._collectors, self.num_collectors = make_workers(
             collectors, spec, num_collectors, watchdog, allow_different=allow_different
         )
-        self._recovery = Recovery(
-            self._collectors, self.groups, self._episodes, restorable=restorable
-        )
+        self._recovery = Recovery(self._collectors, self.groups, self._episodes)
         self._is_remote = collectors != HERE  # groups in this process are never lost
         self._ask = self._recovery.ask if self._is_remote else self._collectors.ask
         try:
@@ -130,7 +127,7 @@ class Environments:
 
     def start(self) -> None:
         """Resets every environment to its first episode."""
-        self._begin([self._episodes.begin(numbers) for numbers in self.groups])
+        self._begin()
 
     def step(self, actions: np.ndarray) -> Rollout:
         """Executes actions `[N, A]` in the environment's units, then resets finished episodes."""
@@ -176,7 +173,7 @@ class Environments:
         if self._is_remote:
             self.lost = self._recovery.taken_lost()
             if self.lost.any():
-                if self._restorable:
+                if self._episodes.keeps_actions:
                     self.why_lost, self.repeats = _NOT_REPEATED, False
                 self._episodes.begin_next(self.lost)
             for policy, part in zip(self._policies, parts, strict=False):
@@ -185,8 +182,9 @@ class Environments:
         self._episodes.count(rollout)
         return rollout
 
-    def _begin(self, requests: Sequence[Request]) -> np.ndarray:
+    def _begin(self) -> np.ndarray:
         """Resets every group to its episodes and returns the accumulated returns, `[N]`."""
+        requests = map(self._episodes.begin, self.groups)
         answers = self._ask(dict(enumerate(requests))).values()
         observations, returns = zip(*answers, strict=True)
         self._episodes.observations = np.concatenate(observations)
@@ -197,13 +195,7 @@ class Environments:
 
         Contains "repeats" (False) only if episodes were found not to be reproducible.
         """
-        state = {
-            "episodes": list(self._episodes.episodes),
-            "actions": self._episodes.actions(self.action_space.shape or ()),
-            "returns": self._episodes.returns.tolist(),
-            "restorable": self._restorable,
-            "observations": self.observations,
-        }
+        state = self._episodes.state(self.action_space.shape or ())
         return state | {"repeats": False} if self.repeats is False else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -216,28 +208,15 @@ class Environments:
         Raises:
             ValueError: If the numbers of episodes, action sequences and returns differ.
         """
-        count = len(self)
-        episodes = [int(number) for number in state["episodes"]]
-        if not len(episodes) == len(state["actions"]) == len(state["returns"]):
-            raise ValueError(f"each of the episodes {episodes} must have actions and a return")
         log = self._episodes
-        log.episodes = (episodes + [0] * count)[:count]
+        self.why_lost = log.restore(state)
         if state.get("repeats") is False:
             self.repeats = False
-        self.why_lost = ""
-        if not self._restorable:
-            self.why_lost = "--restore-episodes no"
-        elif not state["restorable"]:
-            self.why_lost = "their actions were not recorded (--restore-episodes no)"
-        elif len(episodes) != count:
-            self.why_lost = f"the saved run had {len(episodes)} environments"
         if self.why_lost:
-            log.begin_next(np.ones(count, bool))
             self.start()  # a single reset, which may be expensive
-            self.lost = np.ones(count, bool)
+            self.lost = np.ones(len(self), bool)
             return
-        log.restore(state)
-        returns = self._begin([log.begin(numbers) for numbers in self.groups])
+        returns = self._begin()
         lost = (self.observations != state["observations"]).any(axis=1)
         lost |= returns != log.returns
         if lost.any():

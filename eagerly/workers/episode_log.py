@@ -19,6 +19,7 @@ class EpisodeLog:
         keeps_actions: Whether actions are recorded for replay.
 
     Attributes:
+        keeps_actions: As passed in.
         episodes: Episode number of each environment.
         returns: Sum of the current episode's rewards so far, `[N]`.
         lengths: Number of steps so far, `[N]`.
@@ -29,7 +30,7 @@ class EpisodeLog:
         self.episodes = [0] * count
         self.returns, self.lengths = np.zeros(count), np.zeros(count, np.int64)
         self.observations = np.empty((count, 0), np.float32)
-        self._keeps_actions = keeps_actions
+        self.keeps_actions = keeps_actions
         self._actions: list[list[np.ndarray]] = [[] for _ in self.episodes]
 
     def count(self, rollout: Rollout) -> None:
@@ -39,7 +40,7 @@ class EpisodeLog:
         ):
             self.returns += rewards
             self.lengths += 1
-            if self._keeps_actions:
+            if self.keeps_actions:
                 for log, action in zip(self._actions, actions, strict=True):
                     log.append(action)
             if rollout.infos and (ended := rollout.ended[step]).any():
@@ -73,12 +74,43 @@ class EpisodeLog:
         ]
         return EnvironmentGroup.begin, (episodes, actions, fresh)
 
-    def actions(self, shape: Sequence[int]) -> list[np.ndarray]:
-        """Returns the actions of each episode, `[T, *shape]`."""
-        return [np.array(log).reshape(len(log), *shape) for log in self._actions]
+    def state(self, shape: Sequence[int]) -> dict[str, Any]:
+        """Returns the state for `restore`.
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the actions and returns of episodes, before the replay."""
-        self._actions = [list(actions) for actions in state["actions"]]
-        self.lengths[:] = [len(actions) for actions in self._actions]
-        self.returns[:] = state["returns"]
+        Args:
+            shape: Shape of an action. The actions of an episode are saved as `[T, *shape]`.
+        """
+        return {
+            "episodes": list(self.episodes),
+            "actions": [np.array(log).reshape(len(log), *shape) for log in self._actions],
+            "returns": self.returns.tolist(),
+            "restorable": self.keeps_actions,
+            "observations": self.observations,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> str:
+        """Restores the episodes, before their replay, or starts the next ones.
+
+        Returns:
+            Why the episodes cannot be replayed; "" if they can.
+
+        Raises:
+            ValueError: If the numbers of episodes, action sequences and returns differ.
+        """
+        count, episodes = len(self.episodes), [int(number) for number in state["episodes"]]
+        if not len(episodes) == len(state["actions"]) == len(state["returns"]):
+            raise ValueError(f"each of the episodes {episodes} must have actions and a return")
+        self.episodes = (episodes + [0] * count)[:count]
+        if not self.keeps_actions:
+            reason = "--restore-episodes no"
+        elif not state["restorable"]:
+            reason = "their actions were not recorded (--restore-episodes no)"
+        elif len(episodes) != count:
+            reason = f"the saved run had {len(episodes)} environments"
+        else:
+            self._actions = [list(actions) for actions in state["actions"]]
+            self.lengths[:] = [len(actions) for actions in self._actions]
+            self.returns[:] = state["returns"]
+            return ""
+        self.begin_next(np.ones(count, bool))
+        return reason

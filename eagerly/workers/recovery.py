@@ -64,22 +64,13 @@ class Recovery:
         collectors: Run the groups.
         groups: Indices of each group's environments.
         episodes: Log of the episodes in progress.
-        restorable: Whether actions are recorded for replay.
 
     Attributes:
         is_closing: Set to True to raise an error instead of restoring lost groups.
     """
 
-    def __init__(
-        self,
-        collectors: Workers,
-        groups: Sequence[range],
-        episodes: EpisodeLog,
-        *,
-        restorable: bool,
-    ) -> None:
-        self._collectors, self._groups = collectors, groups
-        self._episodes, self._restorable = episodes, restorable
+    def __init__(self, collectors: Workers, groups: Sequence[range], episodes: EpisodeLog) -> None:
+        self._collectors, self._groups, self._episodes = collectors, groups, episodes
         self._lost = np.zeros(len(episodes.episodes), bool)
         self.is_closing = False
 
@@ -115,7 +106,7 @@ class Recovery:
             if max(tries.values()) == _TRIES:
                 raise RunError(f"{why}: giving up after {_TRIES} attempts")
             again = {group: requests[group] for group in lost}
-            repeats = self._restorable and any(map(_moves, again.values()))
+            repeats = self._episodes.keeps_actions and any(map(_moves, again.values()))
             then = " and replaying its episodes" if repeats else ""
             _log.warning("%s: restarting%s", why, then)
             answers |= self._ask_again(again, actor)
@@ -128,7 +119,7 @@ class Recovery:
         moving = {g: self._groups[g] for g, request in requests.items() if _moves(request)}
         fresh = {group: np.ones(len(numbers), bool) for group, numbers in moving.items()}
         lost: dict[int, Any] = {}
-        if self._restorable:
+        if self._episodes.keeps_actions:
             begins = {group: self._episodes.begin(numbers) for group, numbers in moving.items()}
             begun = self._collectors.ask(begins)
             lost = {group: each for group, each in begun.items() if isinstance(each, LostError)}
@@ -159,7 +150,7 @@ class Recovery:
         """Records the environments of a group, `[G]` bool, that begin a fresh episode."""
         self._lost[numbers] = fresh
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
-        if new and self._restorable:
+        if new and self._episodes.keeps_actions:
             _log.warning("environments %s could not be restored and begin fresh episodes", new)
 
 

@@ -62,7 +62,7 @@ def test_only_environments_not_restored_by_the_last_attempt_count_as_lost() -> N
         (BEFORE, returns),  # restored
         DONE,
     )
-    recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE))
     assert recovery.ask({0: STEP}) == {0: DONE}
     assert begun(scripted) == [(0, 0), (0, 1), (0, 0)]
     assert not recovery.taken_lost().any()
@@ -78,7 +78,7 @@ def test_a_collector_lost_while_fresh_episodes_begin_loses_all_its_groups() -> N
         *(DONE, DONE),
     )
     log = log_of(np.ones((2, 2), np.float32))
-    recovery = Recovery(scripted, [range(1), range(1, 2)], log, restorable=True)
+    recovery = Recovery(scripted, [range(1), range(1, 2)], log)
     assert recovery.ask({0: STEP, 1: STEP}) == {0: DONE, 1: DONE}
     assert begun(scripted) == [(0, 0), (1, 0), (0, 1), (0, 0), (1, 0)]
     assert not recovery.taken_lost().any()
@@ -86,7 +86,7 @@ def test_a_collector_lost_while_fresh_episodes_begin_loses_all_its_groups() -> N
 
 def test_without_replay_a_group_begins_its_next_episodes_at_once() -> None:
     scripted = Scripted(LostError(), (BEFORE, np.zeros(1)), DONE)
-    recovery = Recovery(scripted, [range(1)], log_of(BEFORE, keeps_actions=False), restorable=False)
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE, keeps_actions=False))
     assert recovery.ask({0: STEP}) == {0: DONE}
     assert begun(scripted) == [(0, 1)]
     assert recovery.taken_lost().tolist() == [True]
@@ -94,7 +94,7 @@ def test_without_replay_a_group_begins_its_next_episodes_at_once() -> None:
 
 def test_a_collector_lost_at_five_attempts_is_reported() -> None:
     scripted = Scripted(*[LostError("collector 0 died")] * 5)
-    recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE))
     with pytest.raises(RunError, match="collector 0 died: giving up after 5 attempts"):
         recovery.ask({0: STEP})
     assert begun(scripted) == [(0, 0)] * 4
