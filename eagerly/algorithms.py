@@ -25,15 +25,13 @@ from eagerly.errors import RunStoppedError
 from eagerly.networks import Actor, Critic, History, padding
 from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
 from eagerly.networks.initializers import weight_seeds
-from eagerly.networks.layers import (
-    EnsembleBatchNormalization,
-    EnsembleDense,
-    EnsembleLayerNormalization,
-    Linear,
-    Scalar,
-)
+from eagerly.networks.layers import EnsembleDense, Linear, Scalar
 from eagerly.networks.mlp import MLP
 from eagerly.networks.models import CriticModel, Model, repeated
+from eagerly.networks.normalization import (
+    EnsembleBatchNormalization,
+    EnsembleLayerNormalization,
+)
 from eagerly.networks.quantization import fake_quantized, grid
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.seeding import Stream, seed_word

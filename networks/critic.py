@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.layers import EnsembleDense, EnsembleLayerNormalization
+from eagerly.networks.layers import EnsembleDense
 from eagerly.networks.mlp import MLP
 from eagerly.networks.models import repeated
+from eagerly.networks.normalization import EnsembleLayerNormalization
 
 
 class Critic(MLP):

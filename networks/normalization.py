@@ -1,4 +1,4 @@
-"""Normalization of observations by their running mean and standard deviation."""
+"""Normalization layers: of observations, and of the units of batched ensembles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from eagerly.networks.moments import RunningMoments
 from eagerly.policies.numpy_actor import CLIP
+from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
 class ObservationNormalization(keras.layers.Layer):
@@ -67,3 +68,83 @@ class ObservationNormalization(keras.layers.Layer):
             self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))
             # Constant columns are only shifted.
             self.scale.assign(self.moments.inverse_deviation(self._scalable))
+
+
+class EnsembleLayerNormalization(keras.layers.Layer):
+    """Layer normalization (Ba et al. 2016) with a scale and an offset for each member."""
+
+    def __init__(self, members: int, units: int, *, name: str, dtype: str) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.gamma = self.add_weight(name="gamma", shape=(members, units), initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=(members, units), initializer="zeros")
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalizes `[members, B, units]` over its last axis."""
+        scale, offset = self.gamma[:, tf.newaxis, :], self.beta[:, tf.newaxis, :]
+        return standardize(inputs) * scale + offset
+
+    def first(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalizes `[B, units]` with the scale and offset of member 0."""
+        gamma, beta = (tf.cast(v[0], self.compute_dtype) for v in (self.gamma, self.beta))
+        return standardize(inputs) * gamma + beta
+
+
+class EnsembleBatchNormalization(keras.layers.Layer):
+    """Batch normalization (Ioffe and Szegedy 2015) with statistics for each member.
+
+    In training mode, `[members, B, units]` is normalized by its mean and variance over B, and the
+    running averages move toward these by 1 - `momentum`. Otherwise, the running averages are used.
+
+    Args:
+        members: C, the number of members.
+        units: The number of units.
+        name: Name of the layer.
+        dtype: Dtype policy.
+        momentum: Decay of the running averages per update, in [0, 1).
+        epsilon: Added to variances.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        units: int,
+        *,
+        name: str,
+        dtype: str,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._momentum, self._epsilon, shape = momentum, epsilon, (members, units)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+        averages = {"shape": shape, "trainable": False}
+        self.mean = self.add_weight(name="moving_mean", initializer="zeros", **averages)
+        self.variance = self.add_weight(name="moving_variance", initializer="ones", **averages)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Normalizes `[members, B, units]` over B."""
+        wide = tf.cast(inputs, self.variable_dtype)
+        mean, variance = self.mean.value, self.variance.value
+        if training:
+            mean, variance = tf.nn.moments(wide, axes=[1])  # [members, units]
+            for average, new in ((self.mean, mean), (self.variance, variance)):
+                average.assign(new + self._momentum * (average.value - new))
+        scale = self.gamma.value * tf.math.rsqrt(variance + self._epsilon)
+        offset = self.beta.value - mean * scale
+        return tf.cast(wide * scale[:, tf.newaxis, :] + offset[:, tf.newaxis, :], inputs.dtype)
+
+    def first(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalizes `[B, units]` by the running averages of member 0."""
+        scale = self.gamma[0] * tf.math.rsqrt(self.variance[0] + self._epsilon)
+        wide = tf.cast(inputs, self.variable_dtype)
+        return tf.cast((wide - self.mean[0]) * scale + self.beta[0], inputs.dtype)
+
+
+def standardize(inputs: tf.Tensor) -> tf.Tensor:
+    """Shifts and scales the last axis to mean 0 and variance 1."""
+    wide = tf.cast(inputs, tf.float32) if inputs.dtype == tf.bfloat16 else inputs
+    mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
+    return tf.cast((wide - mean) * tf.math.rsqrt(variance + LAYER_NORM_EPSILON), inputs.dtype)

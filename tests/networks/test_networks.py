@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from eagerly.networks import Actor, Critic, KerasPolicy
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
-from eagerly.networks.layers import EnsembleBatchNormalization, EnsembleDense, elu, product
+from eagerly.networks.layers import EnsembleDense, elu, product
 from eagerly.policies.operations import ACTIVATIONS
 
 RANDOM = np.random.default_rng(0)
@@ -241,24 +241,3 @@ def test_an_ensemble_without_bias_is_only_a_product() -> None:
     expected = np.einsum("bi,ciu->cbu", OBSERVATION, layer.kernel.numpy())
     np.testing.assert_allclose(layer(OBSERVATION), expected, 1e-5, 1e-6)
     np.testing.assert_allclose(layer.first(OBSERVATION), expected[0], 1e-5, 1e-6)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_members_are_normalized_by_their_batch_in_training_and_else_by_running_averages(
-    compiled: bool,
-) -> None:
-    settings = {"momentum": 0.75, "epsilon": 0.0, "name": "n", "dtype": "float64"}
-    layer = EnsembleBatchNormalization(2, 1, **settings)
-    call = tf.function(layer.call, jit_compile=True) if compiled else layer
-    # Member 0 has mean 2 and variance 4, member 1 mean 20 and variance 100.
-    inputs = tf.constant([[[0.0], [4.0]], [[10.0], [30.0]]], tf.float64)
-    normalized = call(inputs, training=True)
-    np.testing.assert_allclose(normalized, [[[-1.0], [1.0]]] * 2, 1e-12)
-    np.testing.assert_allclose(layer.mean, [[0.25 * 2], [0.25 * 20]], 1e-12)
-    np.testing.assert_allclose(layer.variance, [[0.75 + 0.25 * 4], [0.75 + 0.25 * 100]], 1e-12)
-    layer.gamma.assign([[3.0], [1.0]])
-    layer.beta.assign([[1.0], [0.0]])
-    expected = 3 * (np.array([[0.0], [4.0]]) - 0.5) / np.sqrt(1.75) + 1
-    np.testing.assert_allclose(call(inputs, training=False)[0], expected, 1e-12)
-    np.testing.assert_allclose(layer.first(inputs[0]), expected, 1e-12)
-    assert len(layer.trainable_variables) == 2

@@ -1,12 +1,17 @@
-"""Running statistics of observations, and normalization with them."""
+"""Normalization of observations by their running statistics, and of the units of ensembles."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from eagerly.networks.moments import RunningMoments
-from eagerly.networks.normalization import CLIP, ObservationNormalization
+from eagerly.networks.normalization import (
+    CLIP,
+    EnsembleBatchNormalization,
+    ObservationNormalization,
+)
 from eagerly.policies.numpy_actor import normalized
 from eagerly.state import packed, unpacked
 
@@ -94,3 +99,24 @@ def test_observations_of_a_wrong_shape_are_rejected(shape: tuple[int, ...]) -> N
     with pytest.raises(FloatingPointError, match=r"must be finite; got .*nan"):
         layer.update(np.array([[0.0, np.nan, 0.0]]))
     assert layer.count == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_members_are_normalized_by_their_batch_in_training_and_else_by_running_averages(
+    compiled: bool,
+) -> None:
+    settings = {"momentum": 0.75, "epsilon": 0.0, "name": "n", "dtype": "float64"}
+    layer = EnsembleBatchNormalization(2, 1, **settings)
+    call = tf.function(layer.call, jit_compile=True) if compiled else layer
+    # Member 0 has mean 2 and variance 4, member 1 mean 20 and variance 100.
+    inputs = tf.constant([[[0.0], [4.0]], [[10.0], [30.0]]], tf.float64)
+    normalized = call(inputs, training=True)
+    np.testing.assert_allclose(normalized, [[[-1.0], [1.0]]] * 2, 1e-12)
+    np.testing.assert_allclose(layer.mean, [[0.25 * 2], [0.25 * 20]], 1e-12)
+    np.testing.assert_allclose(layer.variance, [[0.75 + 0.25 * 4], [0.75 + 0.25 * 100]], 1e-12)
+    layer.gamma.assign([[3.0], [1.0]])
+    layer.beta.assign([[1.0], [0.0]])
+    expected = 3 * (np.array([[0.0], [4.0]]) - 0.5) / np.sqrt(1.75) + 1
+    np.testing.assert_allclose(call(inputs, training=False)[0], expected, 1e-12)
+    np.testing.assert_allclose(layer.first(inputs[0]), expected, 1e-12)
+    assert len(layer.trainable_variables) == 2
