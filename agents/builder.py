@@ -31,7 +31,7 @@ from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.models import CriticModel, Model
-from eagerly.networks.quantization import Quantization
+from eagerly.networks.quantization_ranges import Quantization
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
-from eagerly.networks.quantization import Quantization
+from eagerly.networks.quantization_ranges import Quantization
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork

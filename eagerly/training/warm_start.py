@@ -13,7 +13,7 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
-from eagerly.networks.quantization import RANGES, WIDTH
+from eagerly.networks.quantization_ranges import RANGES, WIDTH
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.policies.ranges import measured_ranges
 from eagerly.policies.weights import named
