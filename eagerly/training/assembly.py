@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,7 @@ from eagerly.storage.manifest import published
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
+from eagerly.training.evaluation import single_blas_thread
 from eagerly.training.goal_replay import make_hindsight
 from eagerly.training.hardware import check_precision, set_device, set_threads
 from eagerly.training.memory_requirements import (
@@ -80,19 +82,23 @@ class Assembly:
         }
 
 
-def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
+def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assembly:
     """Builds the components of a run, without writing to its directory.
 
     Args:
         run: The run.
-        watchdog: Watches the environments in this process.
+        progress: Describes how far the run is, in the message about an environment that hangs.
         opened: Receives the resources to close.
 
     Raises:
         RunError: If the environment is not supported, the run does not fit into memory, or a
             setting needs the user's consent.
     """
-    config = run.config
+    config, timeout = run.config, run.config.environment_timeout_seconds
+    # Held until `opened` is closed: a rollout may run in a background thread at any time.
+    opened.enter_context(single_blas_thread())
+    watchdog = Watchdog(timeout, progress)
+    opened.callback(watchdog.close)
     run.check_trusted("collectors", "num_collectors")
     set_device(config.device)
     set_threads(config.intra_op_threads, config.inter_op_threads)
@@ -115,7 +121,6 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         with watchdog.calling(what, patience=100):  # dozens of steps and resets
             masks = run.agent_config.action_masks
             repeats = check_environment(env, make.name, observations=observations, masks=masks)
-    timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+
 from eagerly.errors import RunError
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
@@ -64,20 +66,36 @@ class Checkpoints:
         self.seconds = 0.0
         self.start_clock()
 
-    def begin(self, newest: Checkpoint | None) -> Checkpoint | None:
-        """Resumes the run from its newest checkpoint, or starts it.
-
-        Apart from locking a saved run, this leaves the disk unchanged.
+    def begin(self, newest: Checkpoint | None) -> tuple[str, ...]:
+        """Resumes the run from its newest checkpoint, or starts it, and opens its files.
 
         Args:
             newest: The newest intact checkpoint, if the caller has already found it.
 
         Returns:
-            The checkpoint; None if the run has none.
+            The remaining work of the newest round, see `Evaluator.pending`.
 
         Raises:
-            RunError: If the saved state does not match the settings.
-            FloatingPointError: If an environment returns a value that is not finite.
+            RunError: If the saved state does not match the settings, an environment returns a value
+                that is not finite, or a file cannot be used.
+        """
+        run, parts = self._run, self._parts
+        try:
+            saved = self._restore_or_start(newest)
+            # Nothing on disk has changed so far: a run that cannot be resumed stays intact.
+            run.write(parts.collector.steps)  # finalizes a generated directory name
+            self._open(saved)
+            parts.summaries.open(run, parts.agent, parts.collector.steps, saved)
+        except FloatingPointError as error:
+            raise RunError(f"before step {parts.collector.steps + 1}: {error}") from error
+        except (OSError, tf.errors.OpError) as error:
+            raise RunError(f"{run.path} cannot be used: {error}") from error
+        return saved.manifest.pending if saved else ()
+
+    def _restore_or_start(self, newest: Checkpoint | None) -> Checkpoint | None:
+        """Restores the newest checkpoint and returns it; without one, starts the environments.
+
+        Apart from locking a saved run, this leaves the disk unchanged.
         """
         run, parts = self._run, self._parts
         if not run.is_new:
@@ -114,7 +132,7 @@ class Checkpoints:
                 environments.why_lost,
             )
 
-    def open(self, saved: Checkpoint | None) -> None:
+    def _open(self, saved: Checkpoint | None) -> None:
         """Truncates the run's growing files to a checkpoint, and prepares to write new ones.
 
         The evaluation at the end of a finished run comes after its last checkpoint. It is kept

@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, RunStoppedError
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint
@@ -18,7 +17,6 @@ from eagerly.training.assembly import assemble
 from eagerly.training.callback_runner import CallbackRunner
 from eagerly.training.callbacks import Callback
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
-from eagerly.training.evaluation import single_blas_thread
 from eagerly.training.evaluator import Evaluator, InterruptedEvaluationError
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
@@ -34,13 +32,10 @@ class Trainer:
         profile_calls: Calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
-        run, config: The run and its settings.
-        agent, buffer: The agent and its replay buffer.
-        observations, actions: Their layouts.
+        run, agent, buffer, budget, policies: See `TrainerView`.
+        config: The settings of the run.
+        observations, actions: Layouts of the agent's observations and actions.
         collector: Acts in the environments and fills the buffer.
-        budget: Decides when updates are made. With policy checkpoints, it also keeps the best
-            policy.
-        policies: The evaluated policy and the best policy so far.
         checkpoints: Resumes and saves the run.
         stop_reason: The reason passed to `stop`; "" if the run was not stopped.
 
@@ -57,46 +52,23 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config = run, run.config
-        self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._signals, self._training, self._must_advance = StopSignals(), False, False
+        self._closed, self.stop_reason = False, ""
         self._due_at = 0  # step of the next evaluation, curve point or checkpoint
-        self._opened.callback(run.unlock)
-        # Held until `close`: a round may be in flight in a background thread at any time.
-        self._opened.enter_context(single_blas_thread())
-        try:
+        with ExitStack() as opened:
+            opened.callback(run.unlock)
             self._callbacks = CallbackRunner(callbacks)
-            self._build()
-            self._begin(newest)
-        except BaseException:
-            self.close()
-            raise
-        self._profile = self._opened.enter_context(closing(Profile(run.path, profile_calls)))
-
-    def _build(self) -> None:
-        config, run = self.config, self.run
-        watchdog = Watchdog(config.environment_timeout_seconds, lambda: f"after step {self.steps}")
-        self._opened.callback(watchdog.close)
-        parts = assemble(run, watchdog, self._opened)
-        self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
-        self.observations, self.actions = self.agent.observations, self.agent.actions
-        self.budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
-        self._evaluator = Evaluator(run, parts, self._between_steps)
-        self.checkpoints = Checkpoints(run, parts)
-
-    def _begin(self, newest: Checkpoint | None) -> None:
-        run = self.run
-        try:
-            saved = self.checkpoints.begin(newest)
-            self._evaluator.restore(saved.manifest.pending if saved else ())
-            # Nothing on disk has changed so far: a run that cannot be resumed stays intact.
-            run.write(self.steps)  # finalizes a generated directory name
-            self.checkpoints.open(saved)
-            self.summaries.open(run, self.agent, self.steps, saved)
-            self._opened.callback(self.summaries.log.close)
-        except FloatingPointError as error:
-            raise RunError(f"before step {self.steps + 1}: {error}") from error
-        except (OSError, tf.errors.OpError) as error:
-            raise RunError(f"{run.path} cannot be used: {error}") from error
+            parts = assemble(run, lambda: f"after step {self.steps}", opened)
+            self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
+            self.observations, self.actions = self.agent.observations, self.agent.actions
+            self.budget, self.policies = parts.budget, parts.policies
+            self.summaries = parts.summaries
+            self._evaluator = Evaluator(run, parts, self._between_steps)
+            self.checkpoints = Checkpoints(run, parts)
+            self._evaluator.restore(self.checkpoints.begin(newest))
+            opened.callback(self.summaries.log.close)
+            self._profile = opened.enter_context(closing(Profile(run.path, profile_calls)))
+            self._opened = opened.pop_all()
 
     @property
     def steps(self) -> int:
