@@ -49,6 +49,7 @@ class TrainerView(Protocol):
     @property
     def updates(self) -> int:
         """Updates so far."""
+        return self.agent.updates
 
     @property
     def policy(self) -> Policy:
@@ -57,6 +58,7 @@ class TrainerView(Protocol):
     @property
     def best_return(self) -> float:
         """The best mean return of an evaluation since the first update; -inf without one."""
+        return self.policies.best_return
 
     def stop(self, reason: str) -> None:
         """Saves and ends `train` at the next safe point."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -15,14 +15,14 @@ from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callback_runner import CallbackRunner
-from eagerly.training.callbacks import Callback
+from eagerly.training.callbacks import Callback, TrainerView
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
 from eagerly.training.evaluator import Evaluator, InterruptedEvaluationError
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
 
 
-class Trainer:
+class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     """Trains the agent of a run, starting from its newest checkpoint, if any.
 
     Args:
@@ -32,7 +32,7 @@ class Trainer:
         profile_calls: Calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
-        run, agent, buffer, budget, policies: See `TrainerView`.
+        run, agent, buffer, budget, policies, updates, best_return: See `TrainerView`.
         config: The settings of the run.
         observations, actions: Layouts of the agent's observations and actions.
         collector: Acts in the environments and fills the buffer.
@@ -74,16 +74,6 @@ class Trainer:
     def steps(self) -> int:
         """Environment steps so far, summed over all environments."""
         return self.collector.steps if hasattr(self, "collector") else 0
-
-    @property
-    def updates(self) -> int:
-        """Updates so far."""
-        return self.agent.updates
-
-    @property
-    def best_return(self) -> float:
-        """The best mean return of an evaluation since the first update; -inf without one."""
-        return self.policies.best_return
 
     @property
     def policy(self) -> Policy:
@@ -245,9 +235,6 @@ class Trainer:
     def _check_open(self) -> None:
         if self._closed:
             raise RunError(f"the trainer of {self.run.path} is closed: create a new one")
-
-    def __enter__(self) -> Trainer:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
