@@ -64,7 +64,7 @@ def test_an_algorithm_can_be_passed_as_an_importable_class(tmp_path: Path) -> No
         eagerly.train("td4", "Pendulum-v1")
 
 
-def test_a_policy_is_evaluated_in_an_instance_an_id_or_a_factory() -> None:
+def test_a_policy_is_evaluated_in_an_environment_given_as_instance_id_or_factory() -> None:
     env = gymnasium.make("Pendulum-v1")
     agent = TD3(env, hidden_sizes=(8,), mode="eager")
     found = [
@@ -114,7 +114,7 @@ def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
     agent.rewards.moments.update(np.array([[1.0], [4.0]]))
     agent.train(buffer, 3)
     agent.save(tmp_path / "agent")
-    agent.save(tmp_path / "agent")  # replaced
+    agent.save(tmp_path / "agent")  # replaces the first save
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent"]
     same = TD3.load(tmp_path / "agent")
     assert (same.updates, same.config, same.seed) == (3, config, 2)
@@ -137,7 +137,7 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
     for name in ("networks.index", "state.npz", "agent.json"):
         content = (tmp_path / "td3" / name).read_bytes()
         (tmp_path / "td3" / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(ValueError):  # noqa: PT011  - each file has its own message
+        with pytest.raises(ValueError):  # noqa: PT011  - each file causes a different message
             TD3.load(tmp_path / "td3")
         (tmp_path / "td3" / name).write_bytes(content)
     assert TD3.load(tmp_path / "td3").updates == 0
@@ -175,7 +175,7 @@ def test_an_agent_is_exported(tmp_path: Path) -> None:
 def test_the_api_page_lists_exactly_the_public_names() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     named = re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)", page, re.M)
-    # Sphinx imports a module under the name of its file.
+    # The page names these two modules by the files that Sphinx imports.
     files = {"losses": "eagerly.agents.losses", "padding": "eagerly.networks.padding"}
     public_modules = {file: f"eagerly.algorithms.{name}" for name, file in files.items()}
     named = [public_modules.get(name, name) for name in named]
@@ -186,7 +186,7 @@ def test_the_api_page_lists_exactly_the_public_names() -> None:
         for name in module.__all__
     }
     hidden = {"eagerly.__version__", "eagerly.algorithms", "eagerly.replay"}
-    # A name in several modules is documented once.
+    # An object that several modules export is documented only once.
     objects = {id(_found(name)) for name in named}
     assert set(named) <= public - hidden
     assert {name for name in public - hidden if id(_found(name)) not in objects} == set()

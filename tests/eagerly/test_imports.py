@@ -26,7 +26,8 @@ FACE = {
     "state",
     "version",
 }  # modules of `eagerly` that every package may import
-CORE = {"agents", "buffers", "networks", "scripts", "benchmarks"}  # the others are in `eagerly`
+# These folders are at the root; all others are in `eagerly`.
+CORE = {"agents", "buffers", "networks", "scripts", "benchmarks"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spaces": set(),
     "buffers": set(),
@@ -102,7 +103,7 @@ def module_of(path: Path) -> str:
 def imports_between_files() -> dict[str, set[str]]:
     """Maps each module to the modules that it imports.
 
-    An import of a submodule from its package does not count as an import of the package.
+    `from package import submodule` does not count as an import of the package.
     """
     modules = {module_of(path): path for folder in FOLDERS for path in files(folder)}
     graph: dict[str, set[str]] = {}
@@ -114,7 +115,7 @@ def imports_between_files() -> dict[str, set[str]]:
 
 
 def _uses_its_face(path: Path, package: str) -> bool:
-    """Returns whether a file imports names of a package itself, not only its submodules."""
+    """Returns whether a file imports a name that a package's `__init__.py` defines."""
     for node in _imports(path):
         if isinstance(node, ast.ImportFrom) and node.module == package:
             names = [alias.name for alias in node.names]
@@ -129,7 +130,7 @@ def test_there_are_no_import_cycles_between_files() -> None:
     assert {"eagerly.training.assembly", "eagerly.storage.run"} <= graph["eagerly.training.trainer"]
     # The top-level package imports everything, but lazily.
     graph.pop("eagerly")
-    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the cycle
+    list(graphlib.TopologicalSorter(graph).static_order())  # a cycle raises CycleError
 
 
 def test_there_are_no_import_cycles_between_folders() -> None:
@@ -143,7 +144,7 @@ def test_there_are_no_import_cycles_between_folders() -> None:
 
 
 def _room(module: str) -> str:
-    """Returns a module's folder: "face" if every folder may import it, "" for the package."""
+    """Returns a module's folder: "face" for modules in `FACE`, "" for `eagerly` itself."""
     _, _, rest = module.partition(".")
     return "face" if rest in FACE else rest.partition(".")[0]
 
@@ -226,7 +227,7 @@ WITHOUT_TENSORFLOW = [
 def test_importing_has_no_side_effects_and_loads_no_tensorflow() -> None:
     code = f"""
 import logging, os, random, sys
-import gymnasium, threadpoolctl  # their imports set environment variables
+import gymnasium, threadpoolctl  # importing them sets environment variables
 before = dict(os.environ), random.getstate(), logging.getLogger().handlers[:]
 import {", ".join(WITHOUT_TENSORFLOW)}
 assert before == (dict(os.environ), random.getstate(), logging.getLogger().handlers)
@@ -239,7 +240,7 @@ print([m for m in sys.modules if m.partition(".")[0] in heavy])
 def test_commands_without_training_load_no_tensorflow_and_help_loads_no_settings(
     tmp_path: Path,
 ) -> None:
-    commands = ["--help", "--version", "completion bash"]  # these only print
+    commands = ["--help", "--version", "completion bash"]  # these only print text
     commands += ["train td3 --help", "train ddpg --env Pendulum-v1 --tau 2,0", "runs ."]
     code = f"""
 import sys
@@ -257,7 +258,7 @@ for words in {commands}:
     assert [line[7:] for line in lines if line.startswith("begins ")] == commands
     loaded = [line.split()[1:] for line in lines if line.startswith("loaded")]
     assert loaded[:3] == [[]] * 3
-    assert "numpy" in loaded[3]  # the check detects loaded modules
+    assert "numpy" in loaded[3]  # proves that the program detects loaded modules
     assert not {"tensorflow", "keras"} & set(loaded[-1])
 
 

@@ -1,4 +1,4 @@
-"""The wheel, the editable install and the links of a clone."""
+"""The wheel, the editable install, and the symbolic links in a clone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1
 
 def _built(hook: str, folder: Path) -> Path:
     """Builds a wheel without touching the clone's own build folder."""
-    pytest.importorskip("setuptools", minversion="77", reason="builds with older ones fail")
+    pytest.importorskip("setuptools", minversion="77", reason="builds with older versions fail")
     settings = folder / "build.cfg"
     settings.write_text(f"[build]\nbuild_base={folder / 'build'}\n[egg_info]\negg_base={folder}\n")
     environment = os.environ | {"DIST_EXTRA_CONFIG": str(settings)}
@@ -37,7 +37,7 @@ def _built(hook: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder such as site-packages, with the clone installed in editable mode."""
+    """Returns a site-packages folder in which the clone is installed in editable mode."""
     folder = tmp_path_factory.mktemp("editable")
     with zipfile.ZipFile(_built("build_editable", folder)) as wheel:
         wheel.extractall(folder / "site-packages")
@@ -47,7 +47,7 @@ def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run_beside(folder: Path, editable: Path, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs a program in a folder that also holds the clone, under the name `eagerly`."""
+    """Runs a program in a folder that also contains a link to the clone, named `eagerly`."""
     folder.mkdir()
     (folder / "eagerly").symlink_to(ROOT, target_is_directory=True)
     (folder / "program.py").write_text(PROGRAM)

@@ -1,4 +1,4 @@
-"""Known startup messages of TensorFlow are filtered out, and nothing else."""
+"""Known startup messages of TensorFlow are filtered out of stderr; other lines are kept."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REASONS = [line for line in NOISE if re.search("cuda drivers|303|Error loading C
 
 
 @pytest.mark.parametrize("line", REASONS)
-def test_reasons_for_an_unused_gpu_are_shown_on_a_machine_with_one(line: str) -> None:
+def test_reasons_for_an_unused_gpu_are_shown_on_a_machine_with_a_gpu(line: str) -> None:
     assert not is_noise(line.encode(), gpu=True)
 
 
@@ -99,7 +99,7 @@ def test_lines_are_copied_for_any_chunk_size(size: int) -> None:
     shown: list[bytes] = []
     ends = [b"".join(shown) for _ in copied(lambda: next(pieces, b""), shown.append, b"<end>")]
     expected = "\n".join([*SAID, "unfinished"]).encode()
-    assert ends == [expected]  # written before the end marker is reported
+    assert ends == [expected]  # all earlier lines are written before the end marker is reported
     assert b"".join(shown) == expected + b"of another"
 
 
@@ -135,7 +135,7 @@ def _said(
     return done.returncode, done.stderr
 
 
-def test_lines_before_between_and_after_are_kept(tmp_path: Path) -> None:
+def test_output_before_during_and_after_the_import_is_kept(tmp_path: Path) -> None:
     assert _said(tmp_path) == (0, "before\nno such instructionafter\n")
 
 
@@ -191,7 +191,9 @@ def test_quiet_when_imported_filters_a_later_import(tmp_path: Path) -> None:
     assert _said(tmp_path, program=program + "import tensorflow")[1] == "no such instruction"
 
 
-def test_threads_enter_and_leave_in_any_order(capfd: pytest.CaptureFixture[str]) -> None:
+def test_threads_can_enter_and_leave_the_filter_in_any_order(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     entered, leave = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
 
     def inside(number: int) -> None:

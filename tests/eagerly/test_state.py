@@ -28,7 +28,7 @@ def test_unsupported_values_are_named(value: Any) -> None:
 
 
 class Part(Saved):
-    """A part with a state."""
+    """An object with one saved attribute."""
 
     _saved = ("count",)
 
@@ -70,7 +70,7 @@ def test_declared_attributes_are_restored_in_a_new_object() -> None:
     one, other = lived(), Whole()
     state = one.state()
     assert state.keys() == {name.lstrip("_") for name in (*Whole._saved, "updates")}
-    one._rows += 1  # the state is a copy
+    one._rows += 1  # must not change the state, which is a copy
     other.restore(unpacked(packed(state)))
     np.testing.assert_equal(other.state(), state)
     assert (other.owed, other.parts["a"].count) == (Fraction(7, 3), 3)
@@ -101,7 +101,7 @@ def test_declared_attributes_are_restored_in_a_new_object() -> None:
         ("seen", [np.zeros(2)], "seen of Whole must be a list of length 2"),
     ],
 )
-def test_values_that_do_not_match_the_current_ones_are_rejected(
+def test_saved_values_that_do_not_fit_the_object_are_rejected(
     name: str, value: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

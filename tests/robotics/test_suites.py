@@ -33,7 +33,7 @@ def test_a_task_is_trained_continued_evaluated_filmed_and_its_policy_loaded(
     passed = []
     for stage, call in Examination(task, tmp_path).stages():
         if stage != "video" or ctypes.util.find_library("EGL"):
-            call()  # compares bits, returns and actions, and raises where they differ
+            call()  # raises an error if results differ
             passed.append(stage)
     assert set(STAGES) - set(passed) <= {"video"}
 
@@ -52,7 +52,7 @@ def test_a_task_is_trained_continued_evaluated_filmed_and_its_policy_loaded(
         ),
     ],
 )
-def test_the_agent_sees_every_entry_and_so_the_goal(env: str, entries: dict[str, int]) -> None:
+def test_the_agent_observes_every_entry_including_goals(env: str, entries: dict[str, int]) -> None:
     made = environment_maker(env)()
     observation, _ = made.reset(seed=3)
     made.close()

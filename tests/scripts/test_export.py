@@ -16,7 +16,7 @@ from tests.small_runs import train_in
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a run in an environment that prints."""
+    """Returns a run in an environment that writes to standard output."""
     surroundings.register()
     path = tmp_path_factory.mktemp("walks") / "walk"
     train_in(path, env="Walk-v0")

@@ -60,7 +60,7 @@ def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 16,16 --mode eager"
     flags += " --batch-size 16 --updates-per-call 10 --replay-ratio 0.02 --no-progress"
     words = ["train", "td3", *flags.split()]
-    # A new session, whose processes all receive Ctrl-C.
+    # All processes of the new session receive Ctrl-C.
     there: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = ["eagerly", *words, "--run-dir", "runs/pole"]
     process = subprocess.Popen(command, **there, start_new_session=True)

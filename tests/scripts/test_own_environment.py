@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 
 class Arm(gymnasium.Env):
-    # Three steps; float64 observations; bounds that differ in every dimension and direction.
+    # Episodes have three steps, observations are float64, and all action bounds differ.
     def __init__(self, goal=0.0, gain=1.0):
         self.goal, self.gain = goal, gain
         self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (3,), np.float64)

@@ -1,4 +1,4 @@
-"""Figures and score tables of runs, read from run directories and tables."""
+"""Figures and score tables of runs, read from run directories and evaluation tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_tables_are_grouped_by_label_and_environment(tables: Path) -> None:
         ("td3-8-environments", "Ant-v5"),
     }
     group = groups["td3", "Walker2d-v5"]
-    np.testing.assert_allclose(group.scores, [20.0, 21.0, 22.0])  # the mean of the last three
+    np.testing.assert_allclose(group.scores, [20.0, 21.0, 22.0])  # means of the last three returns
     steps, returns = group.over_steps()
     assert steps.tolist() == [1000, 2000, 3000, 4000]
     assert returns[1].tolist() == [0.0, 11.0, 21.0, 31.0]
@@ -82,13 +82,13 @@ def test_figures_are_drawn_and_scores_are_printed(tables: Path, ending: str) -> 
     assert picture.with_stem("x-dark-beside").exists()
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 21 ± 1 | 21 [20, 22] |" in result.output
     assert "| Walker2d-v5 | td3 | 4,000 | 18.67 [" in result.output
-    assert result.output.count(" | 1 [1, 1] |") == 1  # every run is better than every other
+    assert result.output.count(" | 1 [1, 1] |") == 1  # every td3 run beats every other run
 
 
 def test_environments_are_pooled_if_their_random_returns_are_known(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Baseline runs score 10 everywhere, the others 20 and 5, and random policies 0.
+    # Baseline runs score 10 in both environments, the others 20 and 5, and random policies 0.
     monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0, "Hopper-v5": 0.0})
     for seed in range(3):
         for env, value in [("Ant-v5", 20.0), ("Hopper-v5", 5.0)]:
@@ -116,7 +116,7 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     assert (td3.last, td3.scores.tolist()) == (4000, [15.0, 3.0])
     (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
     assert found.steps == (3000,)
-    assert found.difference.value == -1.0  # 2 and 2, compared with 3
+    assert found.difference.value == -1.0  # the td3 runs score 2 and 2, the ddpg run 3
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--baseline", "ddpg")
     assert "td3, Ant-v5: 1 of 2 runs are longer than the shortest" in result.output
     assert "scored up to step 4,000" in result.output
@@ -152,7 +152,8 @@ def test_runs_evaluated_at_different_intervals_are_drawn_at_shared_steps(tmp_pat
 def test_only_steps_evaluated_in_both_groups_count(tmp_path: Path) -> None:
     sparse = _table(tmp_path, "td3-Ant-v5-0", [])
     sparse.write_text("steps,return_mean\n" + "".join(f"{2000 * n},{n}\n" for n in range(1, 6)))
-    _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])  # same line, to 9000
+    # The returns of both runs are equal at shared steps. This run has 9,000 steps.
+    _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])
     (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
     assert found.steps == (8000,)
     assert found.difference.value == 0.0
@@ -308,7 +309,7 @@ def test_labels_ignore_environment_presets_and_old_runs_use_defaults(
         "td3, tau 0.2",
         "td3, tau 0.1",
     ]
-    # The first run predates the setting.
+    # The first run was saved before the setting existed.
     assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
     assert labels(walker, walker | {"normalize_observations": True}) == [
         "td3, no normalize_observations",

@@ -30,7 +30,7 @@ from tests.scripts.test_train import invoke
 from tests.small_runs import SMALL, train_in
 
 WORDS = ("td3", "--env", "Pendulum-v1", "--preset", "defaults")
-# Replaces a training process: handles SIGTERM and reports its steps and arguments.
+# The first part of programs that replace a training process: handles SIGTERM and reports step 0.
 STAND_IN = """
     import os, signal, sys, time
     def words(name):
@@ -285,7 +285,7 @@ def test_a_process_that_has_not_locked_its_run_yet_is_waited_for(
     (tmp_path / "all").mkdir()
     run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
     job = Job("seed 1", run, [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    job.start()  # as if the parent had died: this process holds nothing of the lock
+    job.start()  # as if the parent had died: this process does not lock the run
     os.close(job._reports)
     _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
@@ -312,13 +312,13 @@ def test_a_signal_before_any_job_starts_prints_nothing(
     run = open_run(Path("run"), "td3", {"env": "Pendulum-v1"})
     with StopSignals() as signals:
         jobs = Jobs([Job("seed 0", run, ["false"])], 1, signals, progress=False)
-        os.kill(os.getpid(), signal.SIGTERM)  # just before the first one is started
+        os.kill(os.getpid(), signal.SIGTERM)  # just before the first job is started
         jobs._look()
     assert signals.received == signal.SIGTERM
     assert capsys.readouterr().out == ""
 
 
-# The thread counts of this process (see conftest) make runs inside it bit-identical.
+# Runs with the thread counts of this process (see conftest) are bit-identical to runs inside it.
 SMALL_WORDS = ["td3", *flag_words({**SMALL, "intra_op_threads": 2, "inter_op_threads": 2})]
 
 

@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
         edit_sealed(run / "config.json", change)
-        shutil.rmtree(run / "checkpoints")  # they also contain the settings
+        shutil.rmtree(run / "checkpoints")  # checkpoints also contain the settings
 
     return edit
 
@@ -82,7 +82,7 @@ HARMLESS = {
 }
 
 
-def test_a_damaged_run_is_one_line_of_the_list_and_is_skipped_in_plots(
+def test_a_damaged_run_is_listed_in_one_line_and_skipped_in_plots(
     finished: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "runs"
@@ -137,7 +137,7 @@ def test_control_characters_in_names_are_escaped(finished: Path, tmp_path: Path)
 def test_a_warning_is_printed_once_and_escaped_despite_root_handlers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = io.StringIO()  # such as the handler that TensorFlow adds at the first checkpoint
+    other = io.StringIO()  # output of a handler such as TensorFlow adds at the first checkpoint
     monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(other)])
     log_to_terminal()
     logging.getLogger("eagerly.any").warning("a \x1b[2J")

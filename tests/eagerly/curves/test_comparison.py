@@ -1,4 +1,4 @@
-"""Checks the recorded returns of random policies with other seeds."""
+"""Checks the recorded returns of random policies against episodes with other seeds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from eagerly.storage.presets import ENVIRONMENTS
 
 
 def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
-    """Returns the return of one episode of uniformly random actions per seed.
+    """Plays one episode of uniformly random actions per seed and returns the episode returns.
 
-    The seed applies to the environment and to the actions.
+    Each seed determines both the environment and the actions.
     """
     made = gymnasium.make(env)
     returns = []
@@ -34,7 +34,7 @@ def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
 
 
 def test_every_environment_with_a_preset_or_a_curve_has_a_random_return() -> None:
-    # Random returns in tasks of other packages depend on their arguments.
+    # The random returns of other packages' tasks (`package:id`) depend on their arguments.
     drawn = {cell.env for part in parts().values() for cell in part if ":" not in cell.env}
     assert set(RANDOM_RETURNS) == set(ENVIRONMENTS) | drawn
 

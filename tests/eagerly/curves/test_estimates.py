@@ -24,8 +24,8 @@ def test_the_interquartile_mean_of_five_is_the_mean_of_the_middle_three() -> Non
 def test_a_curve_is_estimated_point_by_point() -> None:
     curves = np.array([[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 30.0, 5.0]])
     found = over_runs(curves, np.mean)
-    # The lowest and highest mean of three draws consist of one run three times. Each has the
-    # probability 1/27, more than the 2.5 % outside the interval on either side.
+    # The resample with the lowest mean contains one run three times, and so does the one with the
+    # highest mean. Each has probability 1/27, more than the 2.5 % on either side of the interval.
     assert found.value.tolist() == [2.0, 20.0, 5.0]
     assert found.low.tolist() == [0.0, 10.0, 5.0]
     assert found.high.tolist() == [4.0, 30.0, 5.0]
@@ -66,14 +66,15 @@ def test_the_interval_of_a_clear_difference_excludes_0() -> None:
 
 def test_the_probability_of_improvement_counts_pairs() -> None:
     first, second = [np.array([1.0, 3.0])], [np.array([0.0, 2.0])]
-    assert probability_of_improvement(first, second).value == 0.75  # 1 > 0, 3 > 0, 3 > 2
+    # The first value is larger in 3 of 4 pairs: 1 > 0, 3 > 0 and 3 > 2.
+    assert probability_of_improvement(first, second).value == 0.75
     same = [np.array([1.0, 1.0])]
     assert probability_of_improvement(same, same).value == 0.5
     with pytest.raises(ValueError, match="the same number of tasks; got 1 and 2"):
         probability_of_improvement(first, [*second, *second])
 
 
-def test_tasks_share_a_scale_from_random_to_reference() -> None:
+def test_scores_are_normalized_by_random_and_reference_scores() -> None:
     first, second = np.array([20.0, 20.0, 20.0]), np.array([-5.0, -5.0, -5.0])
     tens, zeros = np.array([10.0, 10.0, 10.0]), np.array([0.0, 0.0, 0.0])
     assert relative([first], [tens], [0.0]).value == 2.0

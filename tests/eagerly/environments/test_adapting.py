@@ -1,4 +1,4 @@
-"""Clipped action bounds, and resets with fewer arguments than Gymnasium requires."""
+"""Action bounds from clipping wrappers, and `reset` methods without `seed` or `options`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_clipping_determines_the_action_bounds(
     "env",
     [
         ClipAction(UnboundedActions()),
-        # Its effect on an action before clipping is unknown.
+        # The effect of `TransformAction` on an action before clipping is unknown.
         TransformAction(ClipAction(Bandit()), lambda action: action / 10, INFINITE),
         TimeLimit(Reversed(ClipAction(Bandit())), 9),
     ],
@@ -97,5 +97,5 @@ def test_a_seed_reaches_np_random_even_if_reset_takes_no_seed(
     for _ in range(2):
         observation, _ = taking.reset(seed=3, options={})
         np.testing.assert_array_equal(observation, expected)
-    other, _ = taking.reset()  # continues the random sequence
+    other, _ = taking.reset()  # without a seed, the random sequence continues
     assert other[0] != expected[0]

@@ -1,4 +1,4 @@
-"""Unusual environments are accepted or rejected alike for an id and a class."""
+"""Unusual environments are accepted or rejected. The result is the same for ids and classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.small_runs import logged
 
 
 class Walk(gymnasium.Env):
-    """Moves by its actions; an episode has three steps."""
+    """A point that moves by each action. An episode has three steps."""
 
     observation_space = gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -50,7 +50,7 @@ class NoisyStep(Walk):
 
 
 class NoisyLate(NoisyStep):
-    """Adds unseeded noise only after the third step, which a short episode misses."""
+    """Adds unseeded noise only after the third step, so an episode of three steps has none."""
 
     length = 9
 
@@ -59,7 +59,7 @@ class NoisyLate(NoisyStep):
 
 
 class Experienced(Walk):
-    """Depends on the number of distinct starts so far; a repeated start does not count."""
+    """Divides each initial position by the number of distinct initial positions so far."""
 
     had: set[bytes] | None = None
 
@@ -71,7 +71,7 @@ class Experienced(Walk):
 
 
 class OddThird(Walk):
-    """Only its third episode depends on earlier ones, as in Gymnasium's Box2D environments."""
+    """Only its third episode differs. In Gymnasium's Box2D environments, early episodes differ."""
 
     resets = 0
 
@@ -147,7 +147,7 @@ def normalized_observations() -> gymnasium.Env:
 
 DIFFERS = "is not reproducible from its seed"
 UNSEEDED = r"reset does not call super\(\)\.reset\(seed=seed\)"
-# For each: whether it is reproducible, and the warnings.
+# Maps each environment to whether it is reproducible and to the expected warnings.
 ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
     NoisyStep: (False, [DIFFERS]),
     NoisyLate: (False, [DIFFERS]),
@@ -201,12 +201,12 @@ def test_errors_describe_the_invalid_value(make: Callable[[], gymnasium.Env], gi
         check_environment(maker(), maker.name)
 
 
-def test_episodes_are_compared_before_the_checker_resets_the_environment() -> None:
+def test_episodes_are_compared_before_gymnasiums_checker_resets_the_environment() -> None:
     assert check_environment(OddThird(), "odd") is False
 
 
 class Told(Walk):
-    """Observes a tuple of an unreliable reading (NaN) and the position."""
+    """Its observation is a tuple of an invalid sensor value (NaN) and the position."""
 
     observation_space = gymnasium.spaces.Tuple(  # type: ignore[assignment]
         [gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32), Walk.observation_space]
@@ -239,7 +239,7 @@ def test_unusual_environments_are_stepped_and_restored(
     assert rewards.dtype == np.float64
     assert again.repeats is None
     again.restore(environments.state())
-    if make is OneStep:  # nothing was replayed, so it remains unknown
+    if make is OneStep:  # no step was replayed, so reproducibility remains unknown
         assert again.repeats is None
     else:
         assert again.repeats is repeats

@@ -86,7 +86,7 @@ def test_packages_around_a_run_directory_are_imported(
     (robot / "__init__.py").write_text("")
     (robot / "arms.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match="unknown environment"):  # but the package was imported
+    with pytest.raises(RunError, match="unknown environment"):  # the package is imported first
         environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
     (robot / "runs" / "x" / "arms.py").write_text("raise SystemExit('ran')\n")
     with pytest.raises(RunError, match="it is inside the run directory"):
@@ -135,11 +135,11 @@ def test_a_factory_must_not_reuse_an_open_environment() -> None:
     again = r"'factory .*lambda.*': the factory reuses an environment that is still open"
     with pytest.raises(RunError, match=again + ": create a new one in every call"):
         make()
-    with pytest.raises(RunError, match=again):  # every process would have a copy
+    with pytest.raises(RunError, match=again):  # each process would copy the open environment
         cloudpickle.dumps(make)
     env.close()
     cloudpickle.loads(cloudpickle.dumps(make))().close()
-    make()  # garbage-collected without being closed
+    make()  # this environment is garbage-collected without being closed
     make().close()
 
 
@@ -165,7 +165,7 @@ def test_a_factory_is_saved_by_name_and_never_imported_by_name() -> None:
     assert environment_name(functools.partial(Callable())).endswith("factory:Callable")
     assert environment_name("Long-v0") == "Long-v0"
     for name in (environment_name(make_counting), "factory os:abort"):
-        with pytest.raises(RunError, match="pass it again from your program"):
+        with pytest.raises(RunError, match="pass the factory again from your program"):
             environment_maker(name)
 
 

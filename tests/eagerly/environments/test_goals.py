@@ -18,14 +18,14 @@ BOX = spaces.Box(-10, 10, (2,), np.float64)
 
 
 class SumsUp(Reach):
-    """Returns a single number for a whole batch."""
+    """Returns a single reward for a whole batch."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         return -float(np.linalg.norm(achieved - desired))
 
 
 class Mixes(Reach):
-    """Returns wrong numbers for a batch."""
+    """Returns rewards for a batch that differ from those of individual calls."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         far = np.linalg.norm(achieved - desired, axis=-1)
@@ -47,7 +47,7 @@ def test_a_batched_call_equals_individual_calls() -> None:
     env = Reach()
     goals = goals_of(env)
     assert (goals.info_keys, goals.achieved, goals.desired) == ((), slice(0, 2), slice(2, 4))
-    assert goals._batches == [True, False]  # compute_terminated returns one value per batch
+    assert goals._batches == [True, False]  # Reach.compute_terminated returns one value for a batch
     achieved, desired, _, (rewards, terminated) = asked(goals)
     pairs = list(zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True))
     assert rewards.tolist() == [env.compute_reward(*pair, {}) for pair in pairs]
@@ -73,7 +73,7 @@ def test_info_keys_that_rewards_read_are_detected() -> None:
 
 
 class Refused(Reach):
-    """Lacks the attribute named by `wrong`."""
+    """An environment without the attribute named by `wrong`."""
 
     wrong = ""
 
@@ -121,7 +121,7 @@ def test_an_environment_without_the_goal_interface_is_rejected(
         goals_of(env)
 
 
-def test_later_failures_are_reported() -> None:
+def test_failures_after_the_check_are_reported() -> None:
     env = Reach()
     goals = goals_of(env)
     given = np.zeros((1, 2)), np.zeros((1, 2)), [None]
@@ -248,14 +248,14 @@ class Watched(Reach):
         return self._seen(), self._info()
 
 
-def test_only_valid_actions_are_played() -> None:
+def test_the_check_plays_only_valid_actions() -> None:
     env = Watched(discrete=True)
     Goals(env, "Reach", Observations(env.observation_space, masked=4))
     assert env.invalid == 0
 
 
 class Remembers(Reach):
-    """Computes rewards for its current goal instead of the desired one."""
+    """Computes rewards for its current goal instead of the goal passed to `compute_reward`."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(-np.linalg.norm(achieved - self.goal))

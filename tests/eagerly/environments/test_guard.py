@@ -46,12 +46,12 @@ def stepped(**parts: Any) -> Any:
         {"reward": 1},
         {"reward": np.float32(1.0)},
         {"reward": np.bool_(True)},
-        {"reward": np.array(1.0)},  # like a scalar tensor of another library
+        {"reward": np.array(1.0)},  # a scalar array, like a tensor of another library
         {"terminated": np.bool_(True)},
         {"truncated": np.array(False)},
-        {"observation": [0, 1]},  # integers for a floating-point space
+        {"observation": [0, 1]},  # integers are cast to the floating-point space
         {"observation": np.zeros(2, np.float32)},
-        {"info": {1: 2.0, "text": 10**400}},  # not read before the episode ends
+        {"info": {1: 2.0, "text": 10**400}},  # `info` is checked only at the end of an episode
         {"truncated": True, "info": {1: "not a number", "far": np.inf}},
     ],
 )
@@ -72,7 +72,8 @@ def test_equivalent_types_are_accepted(parts: dict[str, Any]) -> None:
         ({"reward": [[1.0, 2.0], [3.0]]}, "reward must be a number; got"),
         ({"observation": None}, r"must have shape \(2,\); got \(\)"),
         ({"reward": 10**400}, "reward must fit into a float; got 1000"),
-        ({"reward": 10**5000}, "reward must fit into a float; got <int>"),  # too long for repr
+        # repr raises an error for a number of this size.
+        ({"reward": 10**5000}, "reward must fit into a float; got <int>"),
         ({"reward": Unreadable()}, r"step failed:[\s\S]*RuntimeError: on another device"),
         ({"info": None}, "info must be a dictionary, such as {}; got None"),
         ({"truncated": True, "info": {"count": 10**400}}, r"info\['count'\] must fit into a float"),
@@ -93,7 +94,8 @@ class Raising(Counting):
         raise self.error
 
 
-@pytest.mark.parametrize("error", [SystemExit(), PanicError()])  # a closed window; a panic
+# A closed window raises SystemExit, and a panic in Rust code raises PanicError.
+@pytest.mark.parametrize("error", [SystemExit(), PanicError()])
 def test_base_exceptions_are_reported_with_the_step(error: BaseException) -> None:
     env = GuardedEnvironment(Raising(error), "environment 0")
     env.reset(seed=0)
@@ -152,7 +154,7 @@ def test_changed_spaces_are_reported_at_the_next_reset() -> None:
         guarded.reset(seed=1)
 
 
-def test_keys_of_numbers_in_info_become_text() -> None:
+def test_keys_in_info_that_are_not_strings_become_text() -> None:
     assert numeric_items({1: 2.0, "a": True, (0, "x"): 3, "text": "y"}) == {
         "1": 2.0,
         "a": 1.0,

@@ -13,7 +13,7 @@ from eagerly.environments.watchdog import Watchdog
 
 @pytest.fixture
 def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls that timed out; no process is ended."""
+    """The calls that timed out. The watchdog records them here and ends no process."""
     found: list[str] = []
     monkeypatch.setattr(Watchdog, "_end_process", lambda self, call, frame: found.append(call[0]))
     return found

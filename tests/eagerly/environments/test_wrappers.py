@@ -18,7 +18,7 @@ from eagerly.environments.registration import PIXELS, POSITIONS
 
 
 class Ladder(gymnasium.Env):
-    """Observes (step + 1, draw, -step); draws a number in every step."""
+    """Observes (step + 1, random number, -step), with a new random number in each step."""
 
     observation_space = gymnasium.spaces.Box(-100.0, 100.0, (3,), np.float64)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
@@ -77,7 +77,7 @@ def test_exactly_the_velocities_are_hidden(name: str) -> None:
 
 
 class Moving(Ladder):
-    """Reuses the array of the previous observation."""
+    """Returns the same array in each step, with new values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_images_are_stacked_newest_last_and_nothing_else_changes(name: str) -> N
         np.testing.assert_array_equal(one[0][:2], before[1:])
         assert not np.array_equal(one[0][2], one[0][1])
         before = one[0]
-        # The small image is as bright as the large one.
+        # The small image has the same mean brightness as the large one.
         large = np.asarray(whole.render()).mean()
         assert abs(before[2].mean() - large) < 3
     np.testing.assert_array_equal(env.reset(seed=1)[0], first)
@@ -193,7 +193,7 @@ def test_invalid_arguments_of_pictures_are_rejected() -> None:
 
 @pytest.mark.parametrize("env", ["'HalfCheetah-v5'", "lambda: gymnasium.make('HalfCheetah-v5')"])
 def test_mujoco_warnings_are_logged_and_not_written_to_a_file(tmp_path: Path, env: str) -> None:
-    """By default, MuJoCo appends them to MUJOCO_LOG.TXT, even if it is a link to another file."""
+    """By default, MuJoCo appends warnings to MUJOCO_LOG.TXT, even if that links to another file."""
     code = f"""
 import gymnasium, logging, warnings
 from eagerly.environments.factory import environment_maker

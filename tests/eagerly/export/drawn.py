@@ -27,7 +27,7 @@ def actor(
     seed: int = 0,
     **more: Any,
 ) -> ActorNetwork:
-    """Creates an actor with random weights and moments."""
+    """Creates an actor with random weights and normalization statistics."""
     head = head or ActionHead(2)
     architecture = ActorArchitecture(
         observation_size=observation_size,
@@ -42,7 +42,7 @@ def actor(
 def weights(
     architecture: ActorArchitecture, seed: int = 0, dtype: str = "float32"
 ) -> dict[str, np.ndarray]:
-    """Draws weights and moments."""
+    """Draws the weights and normalization statistics of an actor."""
     random, drawn = np.random.default_rng(seed), {}
     for name, shape in architecture.shapes().items():
         spread = 1.4 / np.sqrt(shape[0]) if name.endswith("kernel") else 0.1
@@ -52,7 +52,7 @@ def weights(
 
 
 def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1) -> ActorNetwork:
-    """Quantizes an MLP, with the given ranges or those of normally distributed rows."""
+    """Quantizes an MLP with the given ranges or those measured on normally distributed rows."""
     given, head = network.weights, network.architecture.head
     hidden = np.random.default_rng(seed).normal(size=(4000, network.architecture.visible))
     found = [(float(hidden.min()), float(hidden.max()))]
@@ -85,18 +85,18 @@ def int8_rows(count: int, size: int, seed: int = 2) -> np.ndarray:
     return np.concatenate([anywhere, usual]).astype(np.int8)
 
 
-# A weight changes by one step of its grid, a bias by several, a scale by 1 %.
 MUTATIONS = ("weight", "bias", "unit", "range")
 
 
 def mutated(network: ActorNetwork, what: str, seed: int) -> ActorNetwork:
-    """Returns a quantized MLP with one wrong number.
+    """Returns a quantized MLP with one slightly wrong parameter.
 
     Args:
         network: The network, with at least one hidden layer.
-        what: One of `MUTATIONS`: a weight by one step, a bias by 64 steps, the scale of one unit's
-            weights by 1 %, or that of a hidden layer's outputs.
-        seed: Selects the number.
+        what: One of `MUTATIONS`. "weight" changes a weight by 1 grid step, "bias" a bias by 64 grid
+            steps, "unit" all weights of a unit by 1 %, and "range" the upper end of the range of a
+            hidden layer by 1 %.
+        seed: Selects the layer, the unit and the weight.
     """
     random, weights = np.random.default_rng(seed), dict(network.weights)
     hidden = len(network.architecture.hidden_sizes)

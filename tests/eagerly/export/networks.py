@@ -50,7 +50,7 @@ def made(
     encoder: StateEmbedding | None = None,
     **settings: Any,
 ) -> tuple[Policy, ActorNetwork, tuple[Observations, Actions]]:
-    """Creates a policy with random weights and moments, optionally with an encoder."""
+    """Creates a policy with random weights and normalization statistics."""
     config = AgentConfig(hidden_sizes=(16, 12), **settings)
     laid = config.spaces(observation, action)
     architecture = config.actor_architecture(*laid)
@@ -78,7 +78,7 @@ def masks(space: gymnasium.Space, random: np.random.Generator) -> Any:
     if isinstance(space, spaces.MultiBinary):
         return random.integers(0, 3, space.shape).astype(np.int8)
     if len(space.shape) > 1:
-        return None  # Gymnasium has no masks for these
+        return None  # Gymnasium has no masks for a MultiDiscrete of several dimensions
     sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
     found = [random.integers(0, 2, size).astype(np.int8) for size in sizes]
     for each in found:

@@ -17,7 +17,7 @@ _WRONG = (None, "text", [], {}, (), [[1], [2, 3]], 1e400, np.zeros((1, 1, 1, 1, 
 
 
 def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasium.Space[Any]:
-    """Draws an observation space. Some contain a `Text`, which must be ignored."""
+    """Draws an observation space. Some spaces contain a `Text` entry, which must be ignored."""
     kind = random.integers(8 if depth == 3 else 6) if depth else random.integers(4)
     if kind > 3:
         parts = [random_observations(random, depth - 1) for _ in range(random.integers(1, 4))]
@@ -29,7 +29,7 @@ def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasiu
     if kind == 0:
         shape = _SHAPES[random.integers(len(_SHAPES))]
         dtype = _DTYPES[random.integers(len(_DTYPES))]
-        if dtype == np.uint8 and len(shape) > 1:  # an image, which cannot be exported
+        if dtype == np.uint8 and len(shape) > 1:  # would be an image, which cannot be exported
             dtype = np.int8
         return spaces.Box(0 if dtype == np.uint8 else -9, 9, shape, dtype)
     return _choices(random, kind)
@@ -59,7 +59,7 @@ def _choices(random: np.random.Generator, kind: int) -> gymnasium.Space[Any]:
 
 
 def left_out(space: gymnasium.Space[Any], random: np.random.Generator) -> str:
-    """Draws a value of `ignore_entries`: every `Text`, and some but not all of the rest."""
+    """Draws a value of `ignore_entries`: all `Text` entries, and some but not all others."""
     inside = [(path, leaf) for path, leaf in leaves(space) if path]
     unread = [path for path, leaf in inside if isinstance(leaf, spaces.Text)]
     others = [path for path, leaf in inside if not isinstance(leaf, spaces.Text)]

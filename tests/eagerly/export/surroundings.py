@@ -1,4 +1,4 @@
-"""An environment that prints, and fails on request."""
+"""An environment that writes to standard output and can be set to fail."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 50.0])
 
 
 class Walk(gymnasium.Env):
-    """Observes (position, step); reward is the position; ends after 50 steps.
+    """Observes (position, step). The reward is the position. An episode has 50 steps.
 
     The environment variable FAULT selects a failure: "make", "reset" or "step" raises an error,
-    "exit make" or "exit step" exits the program, and "NaN" is observed. With the suffix " in the
-    child", only processes fail whose parent has the process id PARENT.
+    "exit make" or "exit step" exits the program, and "NaN" sets the position to NaN. With the
+    suffix " in the child", only a process whose parent has the process id PARENT fails.
     """
 
     observation_space = gymnasium.spaces.Box(LOW, HIGH, dtype=np.float64)

@@ -37,7 +37,7 @@ needs_compiler = pytest.mark.skipif(
 def library(
     network: ActorNetwork, precision: str, folder: Path, low: Any = LOW, high: Any = HIGH
 ) -> ctypes.CDLL:
-    """Converts a network and compiles it."""
+    """Converts a network to C, compiles it, and loads the library."""
     c.convert(network, precision, folder, low=low, high=high, banner="a test")
     found = ctypes.CDLL(str(c.compiled(folder, folder / "policy.so", flags=STRICT)))
     kind = np.ctypeslib.ndpointer(np.int8 if precision == "int8" else np.float32)
@@ -92,7 +92,7 @@ def test_float32_matches_numpy(settings: dict[str, Any], tmp_path: Path) -> None
 @needs_compiler
 def test_four_partial_sums_are_more_accurate_than_a_single_sum(tmp_path: Path) -> None:
     network = actor((), observation_size=1203, head=ActionHead(6))
-    network.weights["action/kernel"] *= 0.1  # so that tanh does not hide errors
+    network.weights["action/kernel"] *= 0.1  # a saturated tanh would hide errors
     rows, ends = observed(100, 1203), -np.ones(6)
     found = library(network, "float32", tmp_path, ends, -ends)
     kernel, bias = (network.weights[f"action/{part}"] for part in ("kernel", "bias"))
@@ -105,7 +105,9 @@ def test_four_partial_sums_are_more_accurate_than_a_single_sum(tmp_path: Path) -
 
 @needs_compiler
 @pytest.mark.parametrize("sizes", [(64, 64), (256, 256), (7,), ()], ids=str)
-def test_int8_equals_the_integers_bit_for_bit(sizes: tuple[int, ...], tmp_path: Path) -> None:
+def test_int8_code_equals_the_integer_reference_bit_for_bit(
+    sizes: tuple[int, ...], tmp_path: Path
+) -> None:
     network = quantised(actor(sizes, observation_size=17, head=ActionHead(6)))
     found = library(network, "int8", tmp_path, -np.ones(6), np.ones(6))
     rows = int8_rows(4000, 17)
@@ -124,7 +126,7 @@ def test_int8_equals_the_integers_bit_for_bit(sizes: tuple[int, ...], tmp_path: 
     ],
     ids=["zero points", "large and small", "too large a multiplier"],
 )
-def test_int8_equals_the_integers_for_unusual_ranges(
+def test_int8_code_equals_the_integer_reference_for_unusual_ranges(
     ranges: list[tuple[float, float]], tmp_path: Path
 ) -> None:
     network, rows = quantised(actor(), ranges), int8_rows(500, 5)
@@ -134,10 +136,10 @@ def test_int8_equals_the_integers_for_unusual_ranges(
 
 @needs_compiler
 @pytest.mark.parametrize("normalizes", [False, True])
-def test_int8_rounds_observations_and_returns_environment_units(
+def test_int8_code_rounds_observations_and_returns_environment_units(
     normalizes: bool, tmp_path: Path
 ) -> None:
-    # The input grid has steps of 1/2, so odd multiples of 1/4 are ties.
+    # The input grid has steps of 1/2, so odd multiples of 1/4 are rounding ties.
     ranges = [(-64.0, 63.5), (0.0, 9.0), (0.0, 9.0), (-4.0, 4.0), (-1.0, 1.0)]
     network = quantised(actor(normalized=normalizes), ranges)
     rows = np.arange(-400, 400, dtype=np.float32).reshape(-1, 5) / 4.0
@@ -182,7 +184,7 @@ def test_all_zero_features_are_not_divided_by_zero(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_numbers_round_trip_exactly(tmp_path: Path) -> None:
+def test_numbers_in_c_source_round_trip_exactly(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, 3000, dtype=np.uint32)
     numbers = bits.view(np.float32)
     numbers = np.append(numbers[np.isfinite(numbers)], np.float32([0.0, -0.0, 1e-45, 3.4028235e38]))
@@ -207,7 +209,7 @@ needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils
 @needs_compiler
 @needs_nm
 @pytest.mark.parametrize("flag", ["-O0", "-Os", "-O2", "-O3"])
-def test_only_float32_needs_a_library_and_only_libm(flag: str, tmp_path: Path) -> None:
+def test_float32_code_needs_only_libm_and_int8_code_no_library(flag: str, tmp_path: Path) -> None:
     bounds = {"low": LOW, "high": HIGH}
     c.convert(quantised(actor((32, 16), normalized=True)), "int8", tmp_path, **bounds)
     assert undefined(tmp_path, flag) == set()
@@ -222,7 +224,7 @@ def test_only_float32_needs_a_library_and_only_libm(flag: str, tmp_path: Path) -
 def test_a_policy_with_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None:
     network = actor((64, 64), observation_size=17, head=ActionHead(6), normalized=True)
     c.convert(quantised(network), "int8", tmp_path, low=-np.ones(6), high=np.ones(6))
-    # Microcontrollers do not need the tables for stack unwinding.
+    # The tables for stack unwinding are left out: microcontrollers do not need them.
     undefined(tmp_path, "-Os", "-fno-asynchronous-unwind-tables")
     sizes = subprocess.run(["size", "policy.o"], cwd=tmp_path, stdout=-1, text=True, check=True)
     text, data, bss = map(int, sizes.stdout.splitlines()[1].split()[:3])
@@ -305,7 +307,7 @@ def test_unsupported_actors_raise_errors(
     assert not list(tmp_path.iterdir())
 
 
-def test_int8_needs_ranges(tmp_path: Path) -> None:
+def test_int8_requires_quantization_ranges(tmp_path: Path) -> None:
     assert c.refusal(actor().architecture, "int8") is None
     with pytest.raises(ValueError, match="calibrate or train it for int8"):
         c.convert(actor(), "int8", tmp_path, low=LOW, high=HIGH)

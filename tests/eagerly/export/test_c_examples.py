@@ -1,4 +1,4 @@
-"""`examples.c` fails if the exported code behaves differently."""
+"""`examples.c` fails if the actions of the exported code differ from the policy's."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def test_integer_examples_fail_when_one_number_is_slightly_wrong(what: str, tmp_
 
 
 @needs_compiler
-def test_rows_between_two_integers_are_only_integer_examples(tmp_path: Path) -> None:
-    # The input grid has steps of 1/2, so odd multiples of 1/4 are ties.
+def test_rows_at_rounding_ties_are_used_only_as_integer_examples(tmp_path: Path) -> None:
+    # The input grid has steps of 1/2, so odd multiples of 1/4 are rounding ties.
     ranges = [(-64.0, 63.5), (0.0, 9.0), (0.0, 9.0), (-4.0, 4.0), (-1.0, 1.0)]
     network, rows = quantised(actor(), ranges), np.full((7, 5), 0.25, np.float32)
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)

@@ -1,4 +1,4 @@
-"""Running a policy takes NumPy and one runtime: their size, memory and installation."""
+"""Size, memory and installation of an environment with only NumPy and LiteRT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITERT = ("numpy", "ai-edge-litert")
 
 
 def install(folder: Path, *packages: str) -> Path:
-    """Creates an environment without pip, installs packages, and returns its Python."""
+    """Installs packages in a new environment without pip; returns its Python executable."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *packages]
@@ -37,7 +37,7 @@ def install(folder: Path, *packages: str) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Drops files from the page cache, because the kernel maps more of newly written files."""
+    """Drops files from the page cache: the kernel maps larger parts of cached files."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             descriptor = os.open(path, os.O_RDONLY)
@@ -48,7 +48,7 @@ def forget(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment with only NumPy and LiteRT."""
+    """The Python executable of an environment that contains only NumPy and LiteRT."""
     return install(tmp_path_factory.mktemp("environments") / "robot", *LITERT)
 
 
@@ -58,7 +58,7 @@ def megabytes(folder: Path) -> float:
 
 
 def test_the_runtime_environment_is_small_on_disk(robot: Path) -> None:
-    """Includes Python's links, NumPy and LiteRT with their dependencies, but no pip."""
+    """The size includes links to Python, NumPy, LiteRT and their dependencies, but no pip."""
     assert megabytes(robot.parents[1]) <= 160
     code = """
         from importlib.util import find_spec
@@ -99,7 +99,8 @@ def test_the_five_documented_commands_work(tmp_path: Path) -> None:
     commands = block[1].strip().splitlines()
     assert len(commands) == 5
     _needs_litert()
-    # This clone is already installed with the extra. The other commands run as written.
+    # The first two commands are not run: a shorter run replaces the training, and this clone is
+    # already installed with the extra.
     assert commands[0].startswith("make train ENV=Pendulum-v1 STEPS=10000")
     assert "install --editable '.[export]'" in commands[1]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

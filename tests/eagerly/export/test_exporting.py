@@ -1,4 +1,4 @@
-"""Exports of trained runs are complete and checked, or do not exist."""
+"""Exports of trained runs are complete and verified. A failed export leaves no files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_export_describes_its_source_and_measurements(run: Path, exported: Ex
     assert (exported.path / "runner" / "policy.py").read_bytes() == source.read_bytes()
 
 
-def test_half_of_the_examples_are_replayed_and_half_are_greedy(
+def test_examples_consist_of_replayed_rows_and_greedy_episodes(
     run: Path, exported: Exported
 ) -> None:
     with np.load(exported.path / "examples.npz") as file:
@@ -106,7 +106,7 @@ def test_half_of_the_examples_are_replayed_and_half_are_greedy(
     from eagerly.training.evaluation import evaluation_seeds
 
     first, _ = env.reset(seed=evaluation_seeds(0, 1)[0])
-    greedy = 1000 - 400  # the buffer has only 400 rows, and all are used
+    greedy = 1000 - 400  # all 400 rows of the buffer are replayed
     np.testing.assert_array_equal(examples["observation"][1000 - greedy], first)
 
 
@@ -171,7 +171,7 @@ def test_replaying_fails_if_a_file_was_changed(exported: Exported, tmp_path: Pat
         command = [sys.executable, "-I", "-B", copy / "runner"]
         return subprocess.run(command, capture_output=True, text=True)
 
-    (copy / "MODEL_CARD.md").write_text("mine")  # which users may edit
+    (copy / "MODEL_CARD.md").write_text("mine")  # users may edit this file
     done = replayed()
     assert (done.returncode, done.stdout[:24]) == (0, "replayed 1000 examples, ")
     source = (copy / "examples.c").read_text()
@@ -206,7 +206,7 @@ def test_a_model_that_differs_from_the_policy_is_not_exported(
     fault: str, message: str, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty(monkeypatch, fault)
-    if fault == "no weights":  # fails only when actions are compared
+    if fault == "no weights":  # this fault is found without a child process
         work_here(monkeypatch)
     with pytest.raises(RunError, match=message):
         export_policy(run, format="c", out=out, episodes=0)
@@ -220,7 +220,7 @@ def test_a_model_that_differs_from_the_policy_is_not_exported(
         ("normalization", None),
     ],
 )
-def test_a_document_that_does_not_match_the_policy_is_not_exported(
+def test_a_policy_json_that_does_not_match_the_policy_is_not_exported(
     part: str, change: Any, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = exporting.description_of
@@ -246,7 +246,7 @@ def test_a_signal_leaves_no_files_and_no_process(
     assert gone(int(child.read_text()))
 
 
-def test_a_file_size_limit_leaves_nothing(
+def test_exceeding_a_file_size_limit_leaves_no_files(
     run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work_here(monkeypatch)
@@ -259,7 +259,7 @@ def test_a_file_size_limit_leaves_nothing(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_at_the_end_leaves_nothing(
+def test_a_full_disk_at_the_end_leaves_no_files(
     run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
@@ -273,7 +273,7 @@ def test_a_full_disk_at_the_end_leaves_nothing(
 
 @pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="needs to mount a file system")
-def test_a_full_disk_leaves_nothing(run: Path) -> None:
+def test_a_full_disk_leaves_no_files(run: Path) -> None:
     code = f"""
         from pathlib import Path
         from eagerly import RunError

@@ -14,7 +14,7 @@ from tests.eagerly.export.actors import network_of
 from tests.eagerly.export.drawn import EMBEDDING, actor
 
 
-def test_a_refusal_lists_the_formats_and_precisions_that_support_the_actor() -> None:
+def test_errors_list_the_formats_and_precisions_that_support_the_actor() -> None:
     remembers = actor(encoder=MemoryCore(kind="gru", units=4)).architecture
     floats = "saved-model (float32) or litert (float32, float16) or onnx (float32)"
     assert FORMATS["c"].refusal(remembers, "float32") == (

@@ -1,4 +1,4 @@
-"""Integers of quantized actors match hand calculations, the NumPy actors, and LiteRT."""
+"""Integer inference of quantized actors matches hand calculations, NumPy actors and LiteRT."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.eagerly.export.drawn import actor, int8_rows, quantised
 
 
 def layer(sums_to: float, **more: Any) -> IntegerLayer:
-    """Returns a layer with one input and one unit that multiplies by a number."""
+    """Returns a layer with one unit, which multiplies its only input by `sums_to`."""
     steps, shifts = multipliers(np.array([sums_to]))
     fields = {"kernel": np.array([[1]], np.int8), "bias": np.array([0], np.int32)}
     fields |= {"input_zero_point": 0, "output_zero_point": 0} | more
@@ -29,7 +29,7 @@ def column(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int8)[:, np.newaxis]
 
 
-def test_multipliers_are_31_bits_and_a_shift() -> None:
+def test_multipliers_consist_of_a_31_bit_integer_and_a_shift() -> None:
     steps, shifts = multipliers(np.array([0.5, 1.0, 0.75, 3.0, 2.0**-31]))
     np.testing.assert_array_equal(steps, [2**30, 2**30, 3 * 2**29, 3 * 2**29, 2**30])
     np.testing.assert_array_equal(shifts, [31, 30, 31, 29, 61])
@@ -41,7 +41,7 @@ def test_a_multiplier_can_be_rounded_up_to_a_power_of_two() -> None:
     assert (steps[0], shifts[0]) == (2**30, 30)
 
 
-def test_multipliers_out_of_range_become_zero_or_the_largest() -> None:
+def test_multipliers_out_of_range_become_zero_or_the_largest_multiplier() -> None:
     steps, shifts = multipliers(np.array([2.0**-40, 2.0**40]))
     np.testing.assert_array_equal(steps, [0, 2**31 - 1])
     assert shifts.min() >= 1
@@ -61,7 +61,8 @@ def test_zero_points_shift_inputs_and_outputs_and_outputs_are_clipped() -> None:
 
 
 def test_an_actor_with_one_layer_matches_a_hand_calculation() -> None:
-    # Scales: inputs 1/2, kernels 1 and 2, sums 1/2 and 1, outputs 1/32.
+    # The scales are 1/2 for the inputs, 1 and 2 for the kernel columns, 1/2 and 1 for the sums,
+    # and 1/32 for the outputs.
     network = actor((), observation_size=2)
     kernel, bias = [[127.0, 254.0], [3.0, -8.0]], [4.0, -1.0]
     network.weights.update(
@@ -74,7 +75,8 @@ def test_an_actor_with_one_layer_matches_a_hand_calculation() -> None:
     np.testing.assert_array_equal(made.actions.kernel, [[127, 127], [3, -4]])
     np.testing.assert_array_equal(made.actions.bias, [8, -1])
     np.testing.assert_array_equal(made.actions.multipliers / 2.0**made.actions.shifts, [16, 32])
-    # 8 - 3 · 3 = -1 half is -16 steps; -1 + 4 · 3 = 11 exceeds the grid.
+    # Unit 1: 8 - 3 · 3 = -1 step of 1/2 equals -16 steps of 1/32. Unit 2: -1 + 4 · 3 = 11 steps
+    # of 1 exceed the output range.
     expected = np.round(128 * np.tanh([-16 / 32, 127 / 32]))
     np.testing.assert_array_equal(run(made, np.array([[0, -3]], np.int8))[0], [expected[0], 127])
 
@@ -93,7 +95,7 @@ def test_integers_match_the_quantized_actor(sizes: tuple[int, ...]) -> None:
     assert (found.dtype, found.shape) == (np.int8, (2000, 9))
     actions = quantized_tanh(outputs[:, :3]) * 128
     logits = outputs[:, 3:] / of_logits[0] + of_logits[1]
-    # float32 rounds a few sums near a half differently.
+    # float32 rounds a few sums differently that are near rounding ties.
     for mine, its in ((found[:, :3], actions), (found[:, 3:], logits)):
         assert np.mean(np.abs(mine - its) > 0.01) < 2e-3
 
@@ -146,7 +148,7 @@ def test_a_network_without_ranges_raises_an_error() -> None:
     ("low", "high", "zero_point"),
     [(-4.0, 4.0, 0), (-10.0, 10.0, 0), (-3.0, 3.0, 0), (-1.0, 101.0, -125), (-3.0, 99.0, -120)],
 )
-def test_zero_points_between_two_integers_match_the_converter(
+def test_zero_points_between_two_integers_are_rounded_as_by_the_converter(
     low: float, high: float, zero_point: int
 ) -> None:
     assert grid(low, high) == (np.float32((high - low) / 255), zero_point)
@@ -162,7 +164,7 @@ def test_integers_match_litert(sizes: tuple[int, ...], tmp_path: Path) -> None:
     for made, differing in ((network, 4), (without_ties(network), 0)):
         litert.convert(made, "int8", tmp_path)
         expected = run(plan(made), rows)
-        for which in (kernels.AUTO, kernels.BUILTIN_REF):  # XNNPACK and the reference kernels
+        for which in (kernels.AUTO, kernels.BUILTIN_REF):  # run XNNPACK, then the reference kernels
             answered = _answers(interpreter, tmp_path, which, rows)
             assert (answered != expected).sum() <= differing
 
@@ -180,7 +182,7 @@ def _answers(interpreter: Any, folder: Path, kernels: Any, rows: np.ndarray) -> 
     return np.stack(answers)
 
 
-def test_float64_weights_have_the_integers_of_float32() -> None:
+def test_float64_weights_give_the_same_integers_as_float32_weights() -> None:
     network = quantised(actor())
     wide = {name: values.astype(np.float64) for name, values in network.weights.items()}
     rows = int8_rows(100, 5)

@@ -1,4 +1,4 @@
-"""An int8 LiteRT file contains our integers, or is not written."""
+"""An int8 LiteRT file contains the integers of `integer_grids`, or the conversion fails."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_zero_columns_and_biases_of_millions_of_steps_match(tmp_path: Path) -> N
     steps = layer_integers(kernel, bias, grid(*network.ranges[1])[0])[1]
     assert np.abs(steps[4]) > 1e6
     assert abs(abs(steps[5]) - 2**30) < 1000
-    data = _file(network, tmp_path)  # checks the integers
+    data = _file(network, tmp_path)  # raises an error if integers differ
     assert steps.tobytes() in data
 
 

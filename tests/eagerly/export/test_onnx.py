@@ -62,7 +62,7 @@ def test_an_onnx_file_takes_batches_and_names_its_producer(tmp_path: Path) -> No
 
 @pytest.mark.long
 @needs_onnx
-def test_a_quantized_actor_in_onnx_is_on_its_grids(tmp_path: Path) -> None:
+def test_a_quantized_onnx_actor_equals_the_quantized_numpy_actor(tmp_path: Path) -> None:
     network = network_of("mixed", ())
     rows = np.concatenate([given["observation"] for given in inputs_of(network, 500)])
     network = calibrated(network, rows)

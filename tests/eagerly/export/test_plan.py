@@ -60,7 +60,7 @@ def test_an_environment_factory_must_be_passed_again(
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
-    work_here(monkeypatch, but="the exported policy")  # which receives the environment
+    work_here(monkeypatch, but="the exported policy")  # a child must receive it
     exported = export_policy(factory_run, format="c", out=made, episodes=1, **settings)
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3

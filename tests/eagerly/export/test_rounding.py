@@ -1,4 +1,4 @@
-"""Kernels are rounded to preserve the layer's outputs, not weight by weight."""
+"""Weights are rounded so that their errors compensate each other in the layer's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _scales(kernel: np.ndarray) -> np.ndarray:
 
 
 def test_one_weight_compensates_for_the_error_of_another() -> None:
-    """If two inputs are equal, 12.4 and 12.4 are rounded to 12 and 13, in either order."""
+    """For two equal inputs, the weights 12.4 and 12.4 become 12 and 13, in either order."""
     kernel = np.array([[12.4], [12.4], [127.0]], np.float32)
     random = np.random.default_rng(0)
     first, third = random.normal(size=(2, 1000, 1))
@@ -48,17 +48,17 @@ def test_weights_of_constant_inputs_are_rounded_to_nearest() -> None:
 
 
 def test_the_error_at_the_largest_weight_is_compensated() -> None:
-    """11.6 becomes 12, but 127 cannot become 126 to compensate: the third weight does."""
+    """11.6 becomes 12. The third weight compensates for the error, because 127 is fixed."""
     kernel = np.array([[11.6], [127.0], [3.0]], np.float32)
     random = np.random.default_rng(0)
     first, other = random.normal(size=(2, 4000, 1))
     inputs = np.concatenate([3.0 * first, first + 0.01 * other, 0.3 * first], axis=1)
     found = compensated(kernel, inputs, np.ones(1, np.float32))
-    # The remaining error is 3 · 0.4 + 0 - 0.3 · 3 = 0.3.
+    # The remaining error, as a multiple of `first`, is 3 · 0.4 + 0 - 0.3 · 3 = 0.3.
     np.testing.assert_array_equal(found, [[12.0], [127.0], [0.0]])
 
 
-def test_a_kernel_whose_bias_determines_its_scale_is_on_that_grid() -> None:
+def test_a_kernel_whose_bias_determines_its_scale_is_rounded_to_that_grid() -> None:
     kernel = np.array([[50.2], [3.3]], np.float32)
     inputs = np.random.default_rng(0).normal(size=(100, 2))
     found = compensated(kernel, inputs, np.ones(1, np.float32))

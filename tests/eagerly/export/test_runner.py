@@ -1,4 +1,4 @@
-"""The runner of an export matches the policy, without importing the package."""
+"""The runner of an export returns the policy's actions, without importing the package."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def exported(
     layout: tuple[Observations, Actions],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
-    """Returns a runner policy whose model is the network in NumPy."""
+    """Writes `policy.json` and returns the runner's policy, with the NumPy network as its model."""
 
     def load(_: Path, model: dict[str, Any]) -> Any:
         return lambda given: computed(network, NumpyOperations(), given)
@@ -89,7 +89,7 @@ def exported(
 
 
 def assert_same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """Checks structure, types, dtypes and choices; the last bits of numbers may differ."""
+    """Asserts equal structures, types and dtypes, and equal numbers up to a tolerance."""
     assert type(found) is type(expected)
     if isinstance(expected, dict):
         assert list(found) == list(expected)
@@ -163,7 +163,7 @@ def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *giv
 
 @pytest.mark.filterwarnings(
     "ignore:.*Casting input x to numpy array"
-)  # scalars in a Box of shape ()
+)  # caused by scalars in a Box of shape ()
 @pytest.mark.parametrize("seed", range(40))
 def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,7 +193,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
             assert mine[1] == expected[1]
             assert_same(mine[0], expected[0], 0.0)
 
-    # Rows and masks, single and batched, valid and invalid.
+    # Compare rows and masks: single and batched, valid and invalid.
     batch = concatenate(observation, shown, create_empty_array(observation, len(shown)))
     for each, mask in zip(shown, given, strict=True):
         assert found._rows(each, mask)[0].shape == (1, observations.size)
@@ -210,7 +210,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
         check_rows(batch, mask)
         check_rows(batch, misfit(mask, random))
 
-    # Decisions and actions from scores.
+    # Compare the decisions and actions that are computed from scores.
     scores = random.uniform(-1.0, 1.0, (5, actions.size)).astype(np.float32)
     decisions = actions.decided(scores)
     assert_same(found.decide(scores), decisions, 0.0)
@@ -220,7 +220,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
     assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
 
-    # The whole policy, and examples as an export writes them.
+    # Compare the whole policy, and replay examples as an export writes them.
     masked = given if observations.masked else [None] * len(shown)
     flat = np.concatenate([policy._rows(*each)[0] for each in zip(shown, masked, strict=True)])
     steps = Steps(flat, random.normal(size=4).astype(np.float32), np.arange(4) % 3 == 0)
@@ -398,7 +398,7 @@ def test_a_policy_is_bound_to_the_first_thread_that_calls_it(
         for case in cases:
             mine, its = (exported(tmp_path, *case, monkeypatch) for _ in range(2))
             begun = mine.begin_episode()
-            expected = begun(row)  # binds it to this thread
+            expected = begun(row)  # binds the policy to this thread
             assert_same(worker.submit(lambda its=its: its.begin_episode()(row)).result(), expected)
             for call in (mine.begin_episode(), *(() if mine.remembers else (mine, mine.scores))):
                 with pytest.raises(
@@ -659,7 +659,7 @@ def test_inputs_are_quantized_to_the_grid() -> None:
     ]
 
 
-def test_differences_are_fractions_of_the_span_without_near_ties() -> None:
+def test_differences_are_fractions_of_the_span_and_ignore_near_ties() -> None:
     about = {
         "action": {"continuous": 1, "choices": [2], "low": [-1, 0], "high": [3, 1]},
         "tolerance": {"largest": 0.2, "other_choices": 0.0, "margin": 0.1},
@@ -668,7 +668,7 @@ def test_differences_are_fractions_of_the_span_without_near_ties() -> None:
     scores = np.array([[0.0, -0.65, -0.7], [0.0, -3.0, -0.1]])
     found = np.array([[1.0, 1], [0.0, 1]])
     measured = runner.differences(about, found, expected, scores)
-    assert measured["largest"] == 0.25  # 1 of a span of 4
+    assert measured["largest"] == 0.25  # a difference of 1 in a span of 4
     assert measured["mean"] == 0.125
     assert measured["other_choices"] == 0.0
     assert runner.violations(measured, about["tolerance"]) == ["largest is 0.25 (limit 0.2)"]

@@ -1,4 +1,4 @@
-"""A SavedModel matches NumPy and contains its weights."""
+"""A SavedModel matches the NumPy actor and contains its weights."""
 
 from __future__ import annotations
 

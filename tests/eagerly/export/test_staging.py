@@ -1,4 +1,4 @@
-"""An export folder is renamed once complete, or removed."""
+"""An export folder is renamed when it is complete, and removed after a failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_published_folder_has_its_name_and_the_default_mode(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("call", ["mkdir", "rename", "publish"])
-def test_a_signal_after_any_step_leaves_nothing(
+def test_a_signal_after_any_step_leaves_no_files(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, after = tmp_path / "new" / "deep" / "out", nothing
@@ -69,7 +69,7 @@ def test_an_empty_directory_created_in_the_meantime_is_not_replaced(
     late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    if late:  # between the check and the rename
+    if late:  # creates the directory between the check and the rename
         monkeypatch.setattr(staging.os.path, "lexists", lambda path: False)
     with pytest.raises(RunError, match="out was created by another program in the meantime"):
         export(out, before=out.mkdir)

@@ -14,7 +14,7 @@ from tests.eagerly.export.drawn import actor, quantised
 
 
 def disagreeing(network: ActorNetwork) -> int:
-    """Counts units with a sum that floats round differently, by trying every sum."""
+    """Tries every sum of every unit and counts units with a sum that floats round differently."""
     made, count = plan(network), network.architecture.head.continuous
     names = [f"hidden_{index}" for index in range(len(made.hidden))]
     layers = dict(zip(names, made.hidden, strict=True))
@@ -58,7 +58,7 @@ def _disagreeing(
     return found
 
 
-def test_all_sums_are_rounded_alike_afterwards() -> None:
+def test_without_ties_all_sums_are_rounded_alike() -> None:
     network = quantised(actor((32, 24), observation_size=17, head=ActionHead(2, (3,))))
     before = disagreeing(network)
     assert before == count_ties(network) > 5
@@ -66,7 +66,7 @@ def test_all_sums_are_rounded_alike_afterwards() -> None:
     assert disagreeing(after) == count_ties(after) == 0
 
 
-def test_weights_move_by_their_last_digits_and_only_once() -> None:
+def test_weights_change_only_in_their_last_digits_and_only_once() -> None:
     network = quantised(actor((256, 256), observation_size=17, head=ActionHead(6)))
     after = without_ties(network)
     assert count_ties(network) > 100

@@ -19,12 +19,12 @@ def played(*returns: float) -> Evaluation:
 
 def test_only_a_significant_loss_is_reported() -> None:
     before = played(100.0, 110.0, 90.0, 100.0)
-    assert loss(before, played(101.0, 90.0, 95.0, 70.0)) is None  # far apart, but chance
-    assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # certain, but 1 %
+    assert loss(before, played(101.0, 90.0, 95.0, 70.0)) is None  # large, but not significant
+    assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # significant, but only 1 %
     found = loss(before, played(90.0, 99.0, 80.0, 91.0))
     assert found is not None
     assert "90.00 over 4 episodes instead of 100.00" in found
-    assert loss(played(-100.0), played(-200.0)) is None  # one episode proves nothing
+    assert loss(played(-100.0), played(-200.0)) is None  # one episode is not enough
 
 
 def test_a_non_finite_return_raises_an_error() -> None:

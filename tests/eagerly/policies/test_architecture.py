@@ -1,4 +1,4 @@
-"""The shapes of an architecture's weights, and combinations that do not exist."""
+"""The shapes of an architecture's weights, and unsupported combinations."""
 
 from __future__ import annotations
 

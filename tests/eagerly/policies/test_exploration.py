@@ -15,7 +15,7 @@ from eagerly.state import packed, unpacked
 
 
 def walk(noise: Exploration, steps: int, count: int = 3) -> np.ndarray:
-    """Returns the actions of a policy with scores of 0, while no episode ends."""
+    """Returns the exploratory actions for actor outputs of 0, without episode ends."""
     found = []
     for _ in range(steps):
         found.append(noise.explored(np.zeros((count, 2), np.float32)))
@@ -43,7 +43,10 @@ def process(scale: float, theta: float = 0.15) -> Exploration:
 
 
 def played(each: Exploration, steps: int, count: int) -> np.ndarray:
-    """Returns actions of a policy with scores of 0, random every third step, with episode ends."""
+    """Returns the exploratory actions for actor outputs of 0.
+
+    Every third step is random, and every fifth step ends all episodes.
+    """
     found = []
     size = each._actions.size
     for _ in range(steps):
@@ -106,7 +109,7 @@ SPACES = {
 def test_noise_is_independent_of_other_environments_and_can_be_restored(
     kind: str, space: Any
 ) -> None:
-    steps = 600  # three blocks of random numbers
+    steps = 600  # enough to draw three blocks of random numbers
     together = played(exploration(kind, space), steps, 4)
     for first in range(4):
         alone = played(exploration(kind, space, first), steps, 1)
@@ -123,7 +126,7 @@ def test_noise_is_independent_of_other_environments_and_can_be_restored(
 def test_noise_starts_at_zero_for_another_number_of_environments() -> None:
     noise = process(0.05)
     walk(noise, 50)
-    noise.on_reset(np.array([True] * 5))  # ignored: it has three environments
+    noise.on_reset(np.array([True] * 5))  # has no effect: the noise has three environments
     assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 

@@ -1,4 +1,4 @@
-"""NumPy actors equal their models, and settings determine their architectures."""
+"""NumPy actors equal their TensorFlow models, and settings determine their architectures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
     "vectors": (spaces.Dict(v=BOX, w=spaces.Box(-9, 9, (2, 2))), spaces.Box(-1, 1, (2,))),
 }
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
-# Its actor has a state embedding.
+# A TD7 actor has a state embedding.
 TD7: dict[str, Any] = {"agent": "td7", "embedding_size": 10, "encoder_hidden_sizes": (14,)}
 CASES = [
     ("box", {}),
@@ -69,7 +69,7 @@ def built(name: str, settings: dict[str, Any]) -> tuple[Any, ModelBuilder]:
     """Builds an actor with weights and statistics that differ from the initial ones.
 
     Args:
-        name: One of `SPACES`.
+        name: A key of `SPACES`.
         settings: Settings of the agent; "agent": "td7" builds an actor of TD7.
     """
     given = {"hidden_sizes": (16, 12)} | settings
@@ -98,7 +98,7 @@ def observed(builder: ModelBuilder, count: int) -> np.ndarray:
         rows[:, -masked:] = random.integers(0, 2, (count, masked))
         for segment in builder.actions.segments():
             first = segment.start - builder.actions.continuous - masked
-            rows[:, first] = 1.0  # something is always valid
+            rows[:, first] = 1.0  # the first choice is always valid
     return rows
 
 

@@ -1,4 +1,4 @@
-"""NumPy operations, and their TensorFlow counterparts, match numbers known by hand."""
+"""NumPy operations and their TensorFlow counterparts match numbers computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaded weights must have the shapes and dtype of the settings, and valid values."""
+"""Loaded weights must have valid values and the shapes and dtype that the settings require."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_wrong_dtypes_and_invalid_values_are_rejected(
     name: str, changes: dict[str, Any], message: str
 ) -> None:
     weights = _changed(name, **changes)
-    check_weights(NETWORK.architecture, weights)  # validates only shapes
+    check_weights(NETWORK.architecture, weights)  # without a dtype, checks only names and shapes
     with pytest.raises(ValueError, match=message):
         check_weights(NETWORK.architecture, weights, "float32")
 

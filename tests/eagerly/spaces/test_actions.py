@@ -62,7 +62,7 @@ def test_environment_actions_are_converted_to_agent_actions(space: gymnasium.Spa
     assert found.dtype == np.float32
     assert np.abs(found).max() <= 1.0
     np.testing.assert_allclose(found, drawn, atol=5e-7)
-    for row in drawn[:5]:  # individually, in the structure of the space
+    for row in drawn[:5]:  # convert actions individually, in the structure of the space
         one = actions.unflatten(actions.to_environment(row))
         assert space.contains(one)
         np.testing.assert_allclose(actions.from_environment(one), row, atol=5e-7)
@@ -111,13 +111,13 @@ def test_unsupported_action_spaces_are_rejected(space: gymnasium.Space, message:
         Actions(space)
 
 
-def test_a_mixed_space_is_continuous_columns_then_one_hot_choices() -> None:
+def test_a_mixed_space_has_continuous_columns_before_one_hot_choices() -> None:
     actions = Actions(MIXED)
     assert (actions.continuous, actions.choices) == (2, (3, 2, 2, 2, 4))
     assert (actions.size, actions.mask_size) == (15, 13)
     inside = np.zeros((1, 15), np.float32)
     inside[0, [0, 1]] = 0.0, 1.0
-    inside[0, [2, 6, 7, 10, 14]] = 1.0  # the first gear, lights 1 and 0, then 1 of 2 and 3 of 4
+    inside[0, [2, 6, 7, 10, 14]] = 1.0  # selects gear -1, lights 1 and 0, values 6 and 3
     row = actions.to_environment(inside)
     np.testing.assert_array_equal(row, [[1, 4, -1, 1, 0, 6, 3]])
     made = actions.unflatten(row[0])
@@ -175,7 +175,7 @@ def test_masks_have_the_format_of_gymnasiums_sample() -> None:
     }
     flat = Actions(MIXED).mask(mask)
     np.testing.assert_array_equal(flat, [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1])
-    assert MIXED["gear"].sample(mask=mask["gear"]) == -1  # as in Gymnasium
+    assert MIXED["gear"].sample(mask=mask["gear"]) == -1  # Gymnasium accepts the same mask
     np.testing.assert_array_equal(Actions(Discrete(2)).mask([[1, 0], [1, 1]]), [[1, 0], [1, 1]])
     np.testing.assert_array_equal(Actions(MIXED).mask(None), np.ones(13))
 

@@ -1,4 +1,4 @@
-"""Observation entries are ignored by name and may be missing."""
+"""Observation entries can be ignored by name. Ignored entries may be missing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_recorded_spaces_are_restored_with_ignored_entries() -> None:
             Observations(space, ignored=(*IGNORED, "own")), actions, custom_models=False
         )
     )
-    assert " at 0x" not in recorded  # which differs between processes
+    assert " at 0x" not in recorded  # addresses differ between processes
     restored, _ = restored_spaces(json.loads(recorded))
     assert restored["mission"] == ROBOT["mission"]
     assert restored["robot"] == INNER

@@ -209,7 +209,8 @@ def test_an_environment_is_flattened_to_rows() -> None:
     assert inner.taken[0][1] == 2
     row, _, terminated, *_ = env.step(np.array([3.5, 0.0], np.float32))
     assert terminated
-    np.testing.assert_array_equal(row[-3:], [1, 1, 1])  # no action follows
+    # No action follows, so the mask without valid actions is ignored.
+    np.testing.assert_array_equal(row[-3:], [1, 1, 1])
 
 
 def test_without_mask_columns_masks_are_ignored() -> None:

@@ -1,4 +1,4 @@
-"""Arrays survive a round trip through files, and false headers are rejected."""
+"""Arrays survive a round trip through files. Files with false headers are rejected."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_invalid_files_and_false_headers_are_rejected(
 
 def test_compressed_and_invalid_archives_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    np.savez_compressed(path, zeros=np.zeros(10**6))  # a zip bomb needs compression
+    np.savez_compressed(path, zeros=np.zeros(10**6))  # a compressed file could be a zip bomb
     with pytest.raises(ValueError, match="is compressed"):
         read_npz(path)
     np.savez(path, x=np.array([{}], dtype=object))

@@ -1,4 +1,4 @@
-"""Digests are equal for equal runs and differ for every part that changes."""
+"""Equal runs have equal digests, and every part that differs has a different digest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.errors import RunError
 from eagerly.storage.digests import curves, digests
 from tests.small_runs import TrainRun, train_in
 
-# Parts, among others, that must differ between runs that differ only in this setting.
+# Maps a setting to another value and to the parts that must change with it. Others may change.
 TOUCHED: dict[str, tuple[Any, set[str]]] = {
     "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
     "tau": (0.5, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
@@ -23,7 +23,7 @@ TOUCHED: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-# Three updates, an evaluation and several episode ends.
+# These runs make three updates and one evaluation, and complete several episodes.
 BRIEF: dict[str, Any] = {
     "steps": 100,
     "warmup_steps": 40,

@@ -1,4 +1,4 @@
-"""Event files, and the wall time of a run without pauses between processes."""
+"""Event files, and the wall time of a run, which excludes pauses between processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_tensorboard_and_this_package_read_the_event_file(tmp_path: Path) -> Non
     assert events.file_version == 2.0
     assert seconds_at_evaluations(tmp_path).keys() == {5000, 10_000}
     (path,) = tmp_path.iterdir()
-    assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # with both checksums
+    assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # TensorFlow verifies both checksums
 
 
 def test_a_large_record_is_skipped_without_decoding(
@@ -83,10 +83,11 @@ def test_setting_back_the_clock_changes_neither_the_order_nor_the_times(
     _write(
         tmp_path / f"events.out.tfevents.{ahead:017.6f}.ff", [(ahead, 0, ""), (ahead + 7, 1, mean)]
     )
-    for step in (2, 3):  # two processes, after the clock was set back by 5000 seconds
+    for step in (2, 3):  # two processes start after the clock was set back by 5,000 seconds
         log = EventLog(tmp_path)
         log.add(step)
-        monkeypatch.setattr(time, "time", lambda: 0.0)  # and once more, while the first one runs
+        # The clock is set back again while the first process runs.
+        monkeypatch.setattr(time, "time", lambda: 0.0)
         log.add(step, summary=scalar_pb(mean, 1.0))
     seconds = seconds_at_evaluations(tmp_path)
     assert list(seconds) == [1, 2, 3]

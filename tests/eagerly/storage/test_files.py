@@ -1,4 +1,4 @@
-"""Run files: links are not followed, nothing blocks, and shared content is not changed."""
+"""Run files: links are not followed, opening never blocks, hard-linked files do not change."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_file_with_other_hard_links_is_copied_before_it_changes(
     CHANGES[change](files, "shared")
     assert thesis.read_bytes() == PRECIOUS
     assert (files.path / "shared").read_bytes() == (PRECIOUS + b"x", PRECIOUS[:1])[change == "cut"]
-    assert files.names() == ["shared"]  # and no temporary file
+    assert files.names() == ["shared"]  # no temporary file remains
 
 
 def test_a_file_is_written_completely_or_not_at_all(files: RunFiles) -> None:

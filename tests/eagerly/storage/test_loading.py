@@ -128,7 +128,9 @@ def test_actions_are_in_the_environments_units_for_one_or_many_observations(
         policy(np.array([np.nan, 0.0]))
 
 
-def test_best_and_latest_have_the_weights_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
+def test_best_and_latest_policies_have_the_weights_of_their_steps(
+    train: TrainRun, tmp_path: Path
+) -> None:
     trainer = train(evaluate_every_steps=100, actor_learning_rate=0.03)
     assert trainer.policies.best_step is not None
     best, latest = load_policy(tmp_path / "run"), load_policy(tmp_path / "run", "latest")
@@ -149,7 +151,7 @@ def test_best_and_latest_have_the_weights_of_their_steps(train: TrainRun, tmp_pa
 def test_loading_fails_with_the_reason(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         load_policy(tmp_path)
-    train(steps=120)  # without an update
+    train(steps=120)  # makes no update
     with pytest.raises(RunError, match="has been evaluated since the first update: select the l"):
         load_policy(tmp_path / "run", "best")
     with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):

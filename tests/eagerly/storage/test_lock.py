@@ -1,4 +1,4 @@
-"""A run directory has one process, even if children outlive it."""
+"""A run directory has one lock holder, and workers that outlive it do not keep the lock."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ from eagerly.storage import lock
 
 lock._OPEN_FILE_LOCKS = sys.argv[2] == "True"
 held = lock.RunLock(Path(sys.argv[1]))
-# Like a worker of an environment, it inherits every descriptor.
+# Like a worker process, the child inherits every file descriptor.
 child = os.fork() if sys.argv[3] == "python" else ctypes.CDLL(None).fork()
 if not child:
-    print(os.getpid(), flush=True)  # after the child has closed its copy of the lock
+    print(os.getpid(), flush=True)  # with Python's fork, the child has now closed the lock
 time.sleep(100)
 """
-KINDS = [pytest.param(True, marks=pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's"))]
+KINDS = [
+    pytest.param(True, marks=pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="not Linux"))
+]
 KINDS += [pytest.param(False)]
 
 
 @pytest.fixture(params=KINDS, ids=["open file", "record"])
 def open_file_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Runs a test with both kinds of locks; returns whether they are open file locks."""
+    """Runs a test with each kind of lock. Returns whether it is an open file lock."""
     monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", request.param)
     return bool(request.param)
 
 
 @contextmanager
 def holder(path: Path, open_file_locks: bool, fork: str = "python") -> Iterator[tuple[Any, int]]:
-    """Runs a process that locks a run directory; yields it and the id of its child."""
+    """Runs a process that locks a run directory. Yields the process and its child's id."""
     words = [sys.executable, "-c", HOLDER, str(path), str(open_file_locks), fork]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -70,7 +72,7 @@ def test_a_second_process_is_rejected_until_the_first_dies_even_if_its_workers_l
         assert is_locked(tmp_path)
         process.kill()
         process.wait()
-        os.kill(worker, 0)  # it is alive and holds the descriptor
+        os.kill(worker, 0)  # raises an error unless the worker is alive
         assert not is_locked(tmp_path)
         lock = RunLock(tmp_path)
         assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
@@ -78,7 +80,7 @@ def test_a_second_process_is_rejected_until_the_first_dies_even_if_its_workers_l
         lock.close()
 
 
-@pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's")
+@pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="not Linux")
 def test_a_child_forked_by_c_code_keeps_the_lock_and_the_error_names_the_dead_holder(
     tmp_path: Path,
 ) -> None:
@@ -90,7 +92,7 @@ def test_a_child_forked_by_c_code_keeps_the_lock_and_the_error_names_the_dead_ho
 
 
 def _is_refused(path: Path) -> bool:
-    """Returns whether another process is rejected: a fork, which needs no imports."""
+    """Returns whether a forked process is denied the lock. A fork needs no imports."""
     child = os.fork()
     if not child:
         try:
@@ -108,7 +110,7 @@ def test_reading_the_whole_directory_keeps_the_lock(tmp_path: Path, open_file_lo
     held = RunLock(path)
     shutil.copytree(path, tmp_path / "copy")
     assert is_locked(path)
-    if not open_file_locks:  # the copy released the record lock; take it again
+    if not open_file_locks:  # copying released the record lock, which `check` takes again
         held.check()
     assert _is_refused(path)
     held.check()
@@ -120,7 +122,7 @@ def test_a_record_lock_taken_by_another_process_ends_the_run(
 ) -> None:
     monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", False)
     held = RunLock(tmp_path)
-    (tmp_path / "lock").read_bytes()  # which closes a descriptor
+    (tmp_path / "lock").read_bytes()  # closing the descriptor releases the record lock
     with (
         holder(tmp_path, False),
         pytest.raises(OSError, match="another process is now training in this run directory"),

@@ -39,9 +39,7 @@ def test_a_manifest_covers_all_files_of_a_run(train: TrainRun, tmp_path: Path) -
         assert description["bytes"] == (run / name).stat().st_size
 
 
-def test_a_newer_or_unreleased_format_is_rejected_with_advice(
-    train: TrainRun, tmp_path: Path
-) -> None:
+def test_a_newer_or_older_format_is_rejected_with_advice(train: TrainRun, tmp_path: Path) -> None:
     train(steps=110)
     newest = manifests(tmp_path / "run")[-1]
     edit_sealed(newest, lambda document: document.update(format=FORMAT + 1))

@@ -1,4 +1,4 @@
-"""Opening runs: given settings must match saved ones, and omitted ones are kept."""
+"""Opening runs: given settings must match the saved ones, and omitted settings are kept."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def started(path: Path, **settings: Any) -> Path:
 
 
 def edit(path: Path, change: Any) -> None:
-    """Changes a `config.json` as another version of this package, or an attacker, would."""
+    """Changes and reseals a `config.json`, as another version or an attacker would."""
     edit_sealed(path / "config.json", change)
 
 
-def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path) -> None:
+def test_a_new_run_has_the_given_settings_and_defaults_for_all_others(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1", "tau": 0.1, "num_envs": 3})
     assert run.is_new
     assert (run.config.num_envs, run.config.seed) == (3, RunConfig(env="x").seed)
@@ -37,7 +37,7 @@ def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path)
 
 def test_omitted_settings_keep_their_saved_values_when_defaults_change(tmp_path: Path) -> None:
     path = started(tmp_path)
-    edit(path, lambda d: d["settings"].update(tau=0.25))  # the default of another version
+    edit(path, lambda d: d["settings"].update(tau=0.25))  # simulates another version's default
     run = open_run(path, "td3", {"env": "Pendulum-v1", "steps": 7})
     assert not run.is_new
     assert run.agent_config.tau == 0.25
@@ -164,7 +164,7 @@ def test_generated_run_directories_have_readable_and_unique_names(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4}) for _ in range(3)]
-    for run in runs:  # all opened before the first is created, as by concurrent processes
+    for run in runs:  # all runs are opened before the first is created, as by parallel processes
         run.write()
     paths = [run.path for run in runs]
     assert len(set(paths)) == 3

@@ -1,4 +1,4 @@
-"""Settings that reach outside the process take effect only with the user's consent."""
+"""Settings with effects outside the process act only with the user's consent."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_untrusted_modules_are_reported_in_one_line_and_not_imported(
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
     with pytest.raises(RunError, match=r"is not trusted \(you did .*\) and would import"):
         Trainer(open_run(stage.run, None, {"steps": 160})).close()
-    if role != "env":  # which a policy does not need
+    if role != "env":  # a policy needs no environment
         with pytest.raises(RunError, match="would import"):
             load_policy(stage.run)
     else:
@@ -135,7 +135,7 @@ def test_trust_imports_modules_from_the_working_directory(stage: Stage, role: st
     path = list(sys.path)
     if role == "actor":
         with pytest.raises(RunError, match="does not match its settings: ValueError"):
-            load_policy(stage.run, trust=True)  # not the actor that was saved
+            load_policy(stage.run, trust=True)  # the imported actor differs from the saved one
     else:
         result = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1", "--trust"])
         assert result.exit_code == 0, result.output
@@ -193,7 +193,7 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", SHADOWED)
-def test_names_anywhere_are_checked_before_anything_is_imported(stage: Stage, case: str) -> None:
+def test_all_names_are_checked_before_anything_is_imported(stage: Stage, case: str) -> None:
     for place in (
         "evil.py",
         "shadow/evil1.py",
@@ -236,7 +236,7 @@ def test_plots_do_not_import_untrusted_agents(
     stage.put("evil.py")
     stage.name(*NAMED["agent"])
     shutil.copytree(stage.run, stage.folder / "second")
-    # If a setting is missing from one run, its default comes from the agent.
+    # If a run lacks a setting, its default comes from the agent's class, which must be imported.
     edit_sealed(
         stage.folder / "second" / "config.json",
         lambda document: (document["settings"].update(seed=1), document["settings"].pop("tau")),
@@ -276,7 +276,7 @@ def test_a_run_that_the_user_trained_is_trusted(
     for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
         result = CliRunner().invoke(evaluate.main, [path])
         assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
-    # Resuming a copy makes it trusted.
+    # Resuming a copy with consent makes it trusted.
     with Trainer(open_run("copy", None, {"steps": 170}, trust=True)):
         pass
     assert CliRunner().invoke(evaluate.main, ["copy", "--episodes", "1"]).exit_code == 0
@@ -294,7 +294,7 @@ def test_a_name_that_resolves_to_another_module_elsewhere_is_not_trusted(
     result = CliRunner().invoke(evaluate.main, ["../mine", "--which", "latest"])
     assert (result.exit_code, stage.ran) == (1, False)
     assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
-    # An untrusted run that starts from the policy of that run does not import it either.
+    # An untrusted run whose `init_from` names that run does not import the module either.
     stage.name("settings", "init_from", "../mine")
     shutil.rmtree(stage.run / "checkpoints")
     for words in ([], ["--trust"]):
@@ -341,7 +341,7 @@ def test_environments_registered_by_installed_distributions_need_no_trust(
     assert trust.outside_settings(document) == {}
 
 
-# Modules that TensorFlow, Keras, Gymnasium or Python's child processes try to import, or might.
+# Modules that TensorFlow, Keras, Gymnasium or Python's child processes may try to import.
 LOOKED_FOR = (
     "jax",
     "torch",
@@ -401,10 +401,10 @@ def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> Non
     texts = {
         n for n in trust.INSIDE if declared[n].kinds[0] in (str, dict) and not declared[n].choices
     }
-    assert texts == {"ignore_entries"}  # names of observation entries
+    assert texts == {"ignore_entries"}  # contains only names of observation entries
 
 
-def test_settings_that_reach_outside_the_process_need_consent() -> None:
+def test_settings_with_effects_outside_the_process_need_consent() -> None:
     reaching = {
         "env": "evil:X-v0",
         "env_kwargs": {"a": 1},
@@ -417,7 +417,7 @@ def test_settings_that_reach_outside_the_process_need_consent() -> None:
     assert _named(**reaching) == reaching
     defaults = {name: each.default for name, each in RunConfig.SETTINGS.items()}
     assert _named(**defaults | {"env": "Pendulum-v1"}) == {}
-    # Only a custom agent knows the effect of its settings; its class declares harmless ones.
+    # The effects of a custom agent's settings are unknown until its class is imported.
     own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2]}
     assert _named(**own) == own
 
@@ -449,7 +449,7 @@ def test_untrusted_collectors_are_not_started(stage: Stage, kind: str) -> None:
     assert refused.exit_code == 1
     assert f"and would {COLLECTING[kind]}: add --trust" in refused.output
     assert refused.output.endswith(", or set --collectors yourself\n")
-    assert load_policy(stage.run).which == "best"  # which collects nothing
+    assert load_policy(stage.run).which == "best"  # loading a policy starts no collectors
     evaluated = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1"])
     assert evaluated.exit_code == 0, evaluated.output
     assert open_run(stage.run, None, {"collectors": "here"}).untrusted == {}
@@ -495,7 +495,7 @@ def test_consent_to_a_setting_without_effect_is_not_recorded(
     run.unlock()
     shutil.rmtree(tmp_path / "state")
     again = open_run(tmp_path / "run", None, {})
-    again.write()  # as after a checkpoint, when init_from has no effect any more
+    again.write()  # also happens after a checkpoint, when init_from no longer has an effect
     again.unlock()
     assert open_run(tmp_path / "run", None, {}).untrusted == {"init_from": "../other"}
 

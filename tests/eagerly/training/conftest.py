@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests of whole runs."""
+"""Shared fixtures for tests of complete runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.small_runs import TrainRun, train_in
 
 @pytest.fixture(autouse=True, scope="module")
 def _unoptimized(unoptimized: None) -> None:
-    """Disables TensorFlow's graph optimizer in all of these tests."""
+    """Disables TensorFlow's graph optimizer in all tests that use this conftest."""
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.small_runs import SMALL, scalars
 
 
 class CollectedSinceTheLastEnd(UpdateBudget):
-    """Owes no updates until an episode ends, then those of all steps since the last end."""
+    """Defers the updates for all steps until an episode ends."""
 
     _saved = (*UpdateBudget._saved, "waiting")
 
@@ -55,7 +55,7 @@ class AtEnds(TD3):
     Budget = CollectedSinceTheLastEnd
 
 
-# Episodes of 10 steps in two environments: both end at 20 and 40 steps.
+# Two environments have episodes of 10 steps, so both end an episode at steps 20 and 40.
 SETTINGS = {"env": "Regulator-v0", "num_envs": 2, "warmup_steps": 10, "steps": 46}
 SETTINGS |= {"updates_per_call": 2, "replay_ratio": 0.4, "hidden_sizes": (4,), "batch_size": 4}
 SETTINGS |= {"evaluate_every_steps": 15, "evaluation_episodes": 2, "summarize_every_steps": 10}
@@ -72,7 +72,7 @@ def trained(run: Path, *callbacks: Callback, kind: str = "AtEnds", **settings: A
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Diary]:
-    """An uninterrupted run and its diary."""
+    """An uninterrupted run, and the callback that recorded its events."""
     diary = Diary()
     return trained(tmp_path_factory.mktemp("straight") / "run", diary), diary
 
@@ -85,18 +85,18 @@ def test_updates_are_made_when_episodes_end_for_all_collected_steps(
     for event, number in diary.heard:
         steps = number if event == "rollout" else steps
         made += [(steps, number)] * (event == "update")
-    # Two updates per five steps: for 10 steps after the warm-up, then for 20 more.
+    # Five steps require two updates: 4 for the 10 steps after the warm-up, then 8 for 20 more.
     assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
     assert trainer.budget.state() == {"waiting": 6, "owed": "0"}
     points = scalars(trainer.run.path)
     assert [points["schedule/waiting", step] for step in (10, 20, 30, 40)] == [[0], [0], [10], [0]]
 
 
-def test_the_budget_receives_a_steps_episodes_before_its_updates(
+def test_the_budget_is_notified_of_finished_episodes_before_updates_are_made(
     straight: tuple[Any, Diary],
 ) -> None:
     budget = straight[0].budget
-    # Waiting steps, environment, episode length.
+    # Each entry is (waiting steps, environment, episode length).
     assert budget.heard == [(10, 0, 10), (10, 1, 10), (20, 0, 10), (20, 1, 10)]
     assert len(set(budget.totals)) == 4
     assert max(budget.totals) < 0
@@ -106,7 +106,7 @@ def test_the_budget_receives_a_steps_episodes_before_its_updates(
     ("at", "event", "made", "owed"),
     [(20, "on_rollout", 0, 4), (36, "on_rollout", 4, 0), (40, "on_update", 6, 6)],
 )
-def test_a_resumed_run_makes_owed_updates_before_acting(
+def test_a_resumed_run_makes_pending_updates_before_acting(
     straight: tuple[Any, Diary], tmp_path: Path, at: int, event: str, made: int, owed: int
 ) -> None:
     stopped = trained(tmp_path / "run", StopsAt(at, event))
@@ -184,7 +184,7 @@ class Filled(TD3):
 
 
 class Fills(Callback):
-    """Adds the same rows at the start of a run."""
+    """Adds 20 rows at the start of a new run."""
 
     def on_begin(self, training: Any) -> None:
         if training.steps == 0:
@@ -250,7 +250,8 @@ def test_a_warm_up_that_ends_with_an_episode_resumes_exactly(
     straight = trained(tmp_path / "straight", diary, kind="WholeEpisodes", **settings)
     steps = [number for event, number in diary.heard if event == "rollout"]
     assert straight.updates == (steps[-1] - end) // 4
-    paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update per step
+    # A step requires a quarter of an update. With 3 environments, a round has 3 steps.
+    paid = end + (4 if num_envs == 1 else 6)
     assert diary.heard.index(("update", 1)) == diary.heard.index(("rollout", paid)) + 1
     stopped = trained(tmp_path / "run", StopsAt(15, "on_rollout"), kind="WholeEpisodes", **settings)
     assert (stopped.steps, stopped.updates) == (15, 0)
@@ -262,7 +263,7 @@ FEW = {"replay_ratio": 0.25, "updates_per_call": 1, "policy_checkpoints": True}
 
 
 def acted(trainer: Any) -> list[np.ndarray]:
-    """Returns the actions of the kept policy and of the current one."""
+    """Returns the actions of the policy that the budget keeps, and of the current policy."""
     return [trainer.budget.policy(ROW), trainer.agent.act(ROW)]
 
 
@@ -270,7 +271,7 @@ def test_the_policy_kept_by_td3_is_evaluated_saved_and_restored(tmp_path: Path) 
     straight = trained(tmp_path / "straight", kind="Plain", **FEW)
     with straight.run.evaluations_path.open() as file:
         rows = list(csv.DictReader(file))
-    # At the end, episodes are 6 steps old, and the kept copy lacks the updates made at step 40.
+    # At step 46, no episode has ended since step 40, so the kept policy lacks the last updates.
     assert rows[-1]["return_mean"] != rows[-1]["current_return_mean"]
     stopped = trained(tmp_path / "run", StopsAt(30, "on_round"), kind="Plain", **FEW)
     with Trainer(open_run(tmp_path / "run", None, {})) as continued:

@@ -1,4 +1,4 @@
-"""Runs in unusual environments: warnings at each start, and what a resumed run remembers."""
+"""Runs in unusual environments: warnings at each start, and check results after resuming."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_an_unusual_environment_trains_resumes_and_yields_a_policy(
 def test_a_resumed_run_remembers_the_result_of_the_check(train: TrainRun, tmp_path: Path) -> None:
     told = ["is not reproducible" in line for line in train(env=odd.NoisyStep, steps=3).lines]
     assert any(told)
-    continued = train(env=odd.NoisyStep, steps=6)  # between two episodes: nothing to restore
+    continued = train(env=odd.NoisyStep, steps=6)  # resumes between two episodes
     assert continued.collector.environments.repeats is False
     assert not any("is not reproducible" in line for line in continued.lines)
-    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if killed before the first one
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if killed before the first checkpoint
     assert any("is not reproducible" in line for line in train(env=odd.NoisyStep, steps=9).lines)

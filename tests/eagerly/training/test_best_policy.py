@@ -1,4 +1,4 @@
-"""Which evaluations count as the best, and the final evaluation of a run without one."""
+"""Selection of the best policy, and the final evaluation of a run that has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.eagerly.training.test_callbacks import Diary, trained
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun, scalars
 
-# The first 100 of 400 steps are random; the first of six updates is made at step 150.
+# With the other settings in `SMALL`, the first 100 steps are random, and the first update is made
+# at step 150.
 SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_sizes": (8,)}
 
 
@@ -41,7 +42,8 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     train: TrainRun, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    # Any return suffices, but the first update comes after step 120.
+    # Any return is high enough, but evaluations count only after an update, and the warm-up has
+    # 120 steps.
     trainer = train(warmup_steps=120, evaluate_every_steps=50, stop_at_return=-1e9)
     assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
     results = read_results(run / "evaluations.csv")
@@ -83,7 +85,7 @@ def test_a_run_without_an_evaluation_is_evaluated_once_at_its_end(tmp_path: Path
     assert results.steps.tolist() == [200]
     assert (trainer.finished, summary(run).state) == (True, "finished")
     assert summary(run).best == results.return_mean[0] == trainer.best_return
-    policy = load_policy(run)  # the latest policy, which is also the best one evaluated
+    policy = load_policy(run)  # the best policy is the latest, the only one evaluated
     assert (policy.which, policy.steps) == ("best", 200)
     assert required_checkpoint(run).manifest.state["policies"]["best"] is None
 
@@ -134,7 +136,7 @@ def test_a_run_killed_in_its_final_evaluation_repeats_it(
     assert digests(tmp_path / "run") == digests(tmp_path / "straight")
 
 
-def test_a_torn_last_row_is_ignored(tmp_path: Path) -> None:
+def test_a_partially_written_last_row_is_ignored(tmp_path: Path) -> None:
     run = tmp_path / "run"
     finished = trained(run, **SHORT)
     content = finished.run.evaluations_path.read_bytes()

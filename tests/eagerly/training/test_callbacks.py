@@ -23,7 +23,7 @@ from tests.small_runs import SMALL, TrainRun
 
 
 class Diary(Callback):
-    """Records events with their steps."""
+    """Records each event with the number of steps, or of updates for "update"."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
@@ -75,7 +75,7 @@ def test_callbacks_receive_all_events_in_order(tmp_path: Path) -> None:
 
 
 class StopsAt(Callback):
-    """Stops the run at an event, from a given step on."""
+    """Stops the run at the first event of a kind from a given step on."""
 
     def __init__(self, step: int, event: str) -> None:
         self._step = step
@@ -86,7 +86,7 @@ class StopsAt(Callback):
             training.stop("enough")
 
 
-# Each of the last 4 steps owes two updates.
+# Each of the 4 steps after the warm-up requires two updates.
 BRIEF: dict[str, Any] = {"replay_ratio": 2.0, "warmup_steps": 50, "steps": 54, "hidden_sizes": (8,)}
 
 
@@ -128,7 +128,7 @@ def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
         trained(tmp_path / "run", Outdated(), **BRIEF)
-    assert trained(tmp_path / "run", **BRIEF).finished  # the directory was unlocked
+    assert trained(tmp_path / "run", **BRIEF).finished  # the directory is not locked
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_progress_bar_shows_steps_and_returns(
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     trained(tmp_path / "run", ProgressBar(), steps=50, warmup_steps=50, evaluate_every_steps=90)
-    assert screen.getvalue() == ""  # no terminal
+    assert screen.getvalue() == ""  # `screen` is no terminal
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     trained(tmp_path / "run", ProgressBar(), steps=60)
     assert "60/60" in screen.getvalue()

@@ -1,4 +1,4 @@
-"""Checkpoints: what they write and keep, and recovery from damaged ones."""
+"""Checkpoints: files that are written and kept, and recovery from damaged checkpoints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_overwritten_transitions_are_removed_once_no_checkpoint_needs_them(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train(steps=400, replay_capacity=150)
-    # The checkpoint at 300 holds 150 to 300, the one at 400 holds 250 to 400.
+    # The checkpoint at step 300 needs transitions 150 to 300. The one at step 400 needs 250 to 400.
     assert names(tmp_path / "run" / "replay") == [
         "000000000100-000000000200.npy",
         "000000000200-000000000300.npy",
@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_skipped(
     else:
         (line,) = lines
         assert "000000000200-000000000002 is damaged" in line
-    if part.startswith("networks.data"):  # the run then behaves the same for all parts
+    if part.startswith("networks.data"):  # resuming does not depend on the damaged part
         trainer = train(steps=210)
         assert (trainer.steps, trainer.buffer.added, trainer.lines) == (210, 210, lines)
 

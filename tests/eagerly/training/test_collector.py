@@ -61,7 +61,7 @@ def test_the_collector_resumes_exactly(settings: dict[str, Any]) -> None:
 def collector_with(
     lengths: list[int], warmup_steps: int, **more: Any
 ) -> tuple[Any, Any, Collector]:
-    """Creates a collector for episodes of these lengths, without exploration noise."""
+    """Creates a collector with one environment per episode length and no exploration noise."""
     config = TD3Config(hidden_sizes=(8,), mode="eager", exploration_noise=0.0)
     env, each = Counting(), iter(lengths)
     agent = TD3(env.observation_space, env.action_space, config)
@@ -76,7 +76,7 @@ def is_random(agent: Any, rows: np.ndarray) -> list[bool]:
     return (np.abs(agent.act(observation) - action) > 1e-6).any(axis=1).tolist()
 
 
-def test_steps_after_the_warm_up_owe_updates_even_within_a_round() -> None:
+def test_steps_after_the_warm_up_require_updates_even_within_a_round() -> None:
     agent, buffer, collector = collector_with([9] * 4, 5)
     owing = []
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_a_warm_up_may_end_with_an_episode(
     assert is_random(agent, buffer.rows(0, collector.steps)) == expected
 
 
-@pytest.mark.parametrize("rounds", [6, 7])  # in the extended warm-up, and at its end
+@pytest.mark.parametrize("rounds", [6, 7])  # stops in the extended warm-up or at its end
 def test_an_interrupted_warm_up_continues_to_the_end_of_its_episode(rounds: int) -> None:
     made = [collector_with([5, 7, 11], 16, warmup_ends_with_episode=True) for _ in range(2)]
     (agent, buffer, collector), (_, other_buffer, other) = made

@@ -155,13 +155,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 ) -> None:
     straight = train("straight", **BRIEF | settings)
     _killed_after_its_first_checkpoint(straight, tmp_path / "parts")
-    # Factories are not stored, and a copy is not trusted with modules or processes.
+    # These settings are passed again: factories are not stored, and a copied run is not trusted
+    # with modules or processes.
     asked_for = ("actor", "critic", "models", "collectors")
     given = {name: settings[name] for name in asked_for if name in settings}
     again = train("parts", **given)
     _same(again, straight)
     np.testing.assert_equal(again.agent.state(), straight.agent.state())
-    if "hindsight" in settings:  # all steps, and relabeled steps of finished episodes
+    if "hindsight" in settings:  # the buffer also contains relabeled steps of finished episodes
         assert straight.buffer.added > 2 * straight.steps
 
 
@@ -182,7 +183,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 
 
 def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun, plain: Trainer) -> None:
-    # In the warm-up, again at the same step, between updates, and after an evaluation.
+    # Stop in the warm-up, again at the same step, between updates, and after an evaluation.
     train("parts", **BRIEF | {"steps": 27})
     for steps in (27, 77, 101):
         train("parts", steps=steps)

@@ -1,4 +1,4 @@
-"""Counts the operations of steps and calls, so that regressions fail on any machine."""
+"""Counts TensorFlow operations and Python calls, to detect slowdowns on any machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers import filled_buffer, small_agent
 from tests.small_runs import SMALL
 
 ROOT = Path(__file__).parents[3]
-# Every operation that Python requests from TensorFlow goes through one of these functions.
+# Python requests every TensorFlow operation through one of these functions.
 DOORS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
 
 
@@ -53,7 +53,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    """A run after some calls of its train body, which is compiled once for all tests."""
+    """A run after two calls of its train body, which is compiled once for all tests."""
     settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
     settings |= {"updates_per_call": 10, "replay_ratio": 1.0, "hidden_sizes": (8,)}
     with Trainer(open_run(tmp_path_factory.mktemp("running") / "run", "td3", settings)) as trainer:
@@ -67,7 +67,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 @pytest.fixture
 def trainer(running: Trainer) -> Trainer:
-    """The shared run, between two calls: the next one is due in ten steps."""
+    """The shared run, right after a call of its train body. The next call follows in ten steps."""
     while not running._is_call_due:
         running._collect()
     running._learn()
@@ -90,11 +90,11 @@ def test_a_train_body_call_is_a_single_operation(trainer: Trainer, calls: Calls)
     for _ in range(10):
         trainer._collect()
     assert trainer._is_call_due
-    # Only the compiled call: passing rows and reading results need no operation.
+    # The compiled call is the only operation: passing rows and reading results need none.
     updates = trainer.updates
     assert calls.of(trainer._learn) == 1
     assert trainer.updates == updates + 10
-    # Nor does acting with the new weights.
+    # Acting with the new weights needs no operation either.
     assert calls.of(trainer._collect) == 0
 
 

@@ -29,7 +29,7 @@ def test_returns_and_lengths_are_those_of_whole_episodes() -> None:
     assert (summary["return_mean"], summary["return_std"], summary["length_mean"]) == (3, 0, 3)
 
 
-def test_evaluation_episodes_are_reproducible_and_longer_lists_keep_the_first_ones() -> None:
+def test_evaluation_episodes_are_reproducible_and_more_episodes_keep_the_first_seeds() -> None:
     assert evaluation_seeds(0, 3) == evaluation_seeds(0, 5)[:3]
     assert len({*evaluation_seeds(0, 5), *evaluation_seeds(1, 5)}) == 10
 
@@ -38,7 +38,7 @@ def test_evaluation_episodes_are_reproducible_and_longer_lists_keep_the_first_on
 
     env = environment_maker("Pendulum-v1")()
     first = run_episodes(one, env, evaluation_seeds(0, 3)).returns
-    env.step(np.zeros(1, np.float32))  # steps in between have no effect
+    env.step(np.zeros(1, np.float32))  # a step in between must have no effect
     np.testing.assert_array_equal(run_episodes(one, env, evaluation_seeds(0, 3)).returns, first)
 
 
@@ -108,7 +108,7 @@ def test_an_observation_may_be_a_list_if_its_space_is_a_tuple() -> None:
         ([{"is_success": 1.0}, {"is_success": 0.0}], 0.5),
         ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0, "is_success": 0.0}], 0.0),
         ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0}], 1.0),
-        ([{"is_success": 1.0}, {}], None),  # unknown for the second episode
+        ([{"is_success": 1.0}, {}], None),  # the second episode reports no success
         ([{}, {}], None),
     ],
 )

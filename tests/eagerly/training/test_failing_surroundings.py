@@ -44,7 +44,7 @@ FAULTS = {
 
 
 def assert_whole(run: Path, steps: int) -> None:
-    """Asserts that the newest checkpoint is that of `steps`, intact, and no file is incomplete."""
+    """Asserts that the newest checkpoint is intact and at `steps`, and all files are complete."""
     with logged() as lines:
         saved = newest_checkpoint(run)
     assert (saved and saved.manifest.steps, lines) == (steps, [])
@@ -120,7 +120,7 @@ def test_a_failing_environment_in_a_process_stops_the_run(
     }[fault]
     settings = faulty(fault, num_envs=2, collectors="processes")
     if fault == "hangs":
-        # Only for this fault: on a loaded machine, any step may take this long.
+        # Not set for the other fault, because any step may take 1 s on a loaded machine.
         settings["environment_timeout_seconds"] = 1.0
     with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
         train(**settings)
@@ -151,7 +151,7 @@ def test_a_hanging_environment_ends_the_process_and_names_the_step(
     assert process.returncode == 1
     said = f"stopped after step {step}: environment 0: {call} timed out after 1 second"
     assert said in process.stderr
-    assert "time.sleep(600)" in process.stderr  # where it hangs
+    assert "time.sleep(600)" in process.stderr  # the traceback shows where it hangs
     assert "the same command resumes from the last one" in process.stderr
     assert_whole(tmp_path / "run", 100)
 
@@ -160,7 +160,7 @@ def test_resuming_with_different_spaces_is_rejected(train: TrainRun, tmp_path: P
     from tests.toys import Counting
 
     class Widened(Counting):
-        """The same name and package in another version."""
+        """An environment whose action space changes, as in another version of its package."""
 
     settings: dict[str, Any] = {"env": Widened, "check_env": False, "evaluate_every_steps": 10**6}
     train(**settings, steps=150)
@@ -174,7 +174,7 @@ def test_environment_instances_with_different_spaces_are_rejected(train: TrainRu
     from tests.toys import Counting
 
     class Growing(Counting):
-        """Each instance has one more action."""
+        """Each new instance has one more action dimension."""
 
         made = 0
 
@@ -197,11 +197,11 @@ def test_a_buffer_that_does_not_fit_into_memory_is_rejected_with_both_sizes(
     with pytest.raises(RunError, match=numbers + ": reduce --replay-capacity"):
         train(replay_capacity=10**12, steps=10**12 - 1)
     assert not (tmp_path / "run").exists()
-    train(replay_capacity=10**8, steps=120)  # of which it fills only 120 rows
+    train(replay_capacity=10**8, steps=120)  # it fits, because only 120 rows are filled
 
 
 class Meddler(Callback):
-    """Changes the surroundings of the run at a step."""
+    """Calls `deed`, which changes the surroundings of the run, at a given step."""
 
     def __init__(self, step: int, deed: Any) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def test_a_vanished_directory_is_reported_and_not_recreated(tmp_path: Path) -> N
     assert not run.exists()
 
 
-def test_a_run_that_replaced_a_moved_one_is_left_alone(train: TrainRun, tmp_path: Path) -> None:
+def test_a_run_in_place_of_a_moved_run_is_not_changed(train: TrainRun, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def replace() -> None:
@@ -272,7 +272,7 @@ def test_a_file_size_limit_stops_the_run_with_a_message(tmp_path: Path) -> None:
 
 
 def can_mount() -> bool:
-    """Returns whether this machine lets a process mount a file system of its own."""
+    """Returns whether a process on this machine may mount a private file system."""
     command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
     return bool(shutil.which("unshare")) and subprocess.run(command, check=False).returncode == 0
 
@@ -354,7 +354,7 @@ def test_a_run_killed_on_a_full_disk_rewrites_its_pending_points(
                 fill() if steps == 250 else None
                 os.kill(os.getpid(), signal.SIGKILL) if steps == 350 else None
 
-        child = os.fork()  # before TensorFlow has threads
+        child = os.fork()  # before TensorFlow starts threads
         if child == 0:
             with closing(Trainer(open_run(run, "td3", settings), [Dies(0, None)])) as trainer:
                 trainer.train()

@@ -20,7 +20,7 @@ def test_a_process_that_dies_after_any_file_operation_leaves_a_resumable_run(
     operations = " ".join(one.operation for one in found)
     for kind in ("mkdir", "open", "write", "sync", "rename", "unlink", "rmdir"):
         assert kind in operations
-    # The checkpoint counts once its manifest is renamed; until then, the previous one does.
+    # Renaming the manifest publishes the checkpoint. Before that, the previous one is the newest.
     renames = [one for one in found if one.operation.startswith("rename")]
     published = next(one.number for one in renames if one.path.endswith("manifest.json.tmp"))
     assert {one.published for one in found if one.number < published} == {BEFORE}

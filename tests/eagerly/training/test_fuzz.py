@@ -18,7 +18,7 @@ def test_no_damage_causes_a_traceback_or_a_different_state() -> None:
     assert words == {
         "continued from the newest",
         "continued from the newest, said what is damaged",
-        "continued from the one before",  # a checkpoint without a manifest was never published
+        "continued from the one before",  # without a manifest, a checkpoint counts as unpublished
         "continued from the one before, said what is damaged",
         "refused",
     }

@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run, to be made hostile."""
+    """A copy of the finished run, which a test modifies."""
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
@@ -62,7 +62,7 @@ def refused(run: Path, match: str = ".") -> None:
 
 
 def rename(old: str, new: str) -> Callable[[Document], None]:
-    """Returns a change that renames a file in a manifest."""
+    """Returns a function that renames a file in a manifest."""
 
     def change(document: Document) -> None:
         for group in ("parts", "growing"):
@@ -141,7 +141,7 @@ def test_a_forged_manifest_with_a_valid_checksum_is_rejected(run: Path, name: st
 
 
 def replace_part(run: Path, name: str, content: Callable[[Path], Any]) -> None:
-    """Replaces a part and updates its checksum in the manifest."""
+    """Replaces a checkpoint file and updates its checksum in the manifest."""
     (path,) = run.glob(name)
     content(path)
     key = path.relative_to(run).as_posix()
@@ -190,7 +190,7 @@ def test_forged_networks_are_rejected(run: Path) -> None:
         (at("settings")({}), "env"),
         (at("settings", "num_envs")(10**9), r"num_envs must be at least 1 and at most 4,096"),
         (at("settings", "replay_capacity")(10**30), "replay_capacity must be at least"),
-        (at("settings", "env")("factory os:system"), "pass it again from your program"),
+        (at("settings", "env")("factory os:system"), "pass the factory again from your program"),
         (
             at("settings", "evaluation_episodes")(10**9),
             r"evaluation_episodes must be at least 1 and at most 100,000",
@@ -288,7 +288,7 @@ def test_nested_links_are_rejected_before_anything_is_removed(run: Path, depth: 
     for precious in ("manifest.json", "thesis.tmp", "policies.npz"):
         (outside / precious).write_text("precious")
     link = run / depth
-    if depth == "checkpoints":  # one link with a checkpoint's name, and one with another name
+    if depth == "checkpoints":  # tests a link with a checkpoint's name and one with another name
         (link / "000000009999-000000000001").symlink_to(outside)
         link = link / "any"
     link.parent.mkdir(exist_ok=True)
@@ -300,7 +300,7 @@ def test_nested_links_are_rejected_before_anything_is_removed(run: Path, depth: 
 
 
 def test_hard_linked_copies_are_resumed_independently(run: Path) -> None:
-    """`cp -al` creates hard links; both runs must not share an event file, table or lock."""
+    """`cp -al` creates hard links, but the runs must not share event files, tables or locks."""
     shared = run.parent / "shared"
     shutil.copytree(run, shared, copy_function=os.link)
     before = contents(run)
@@ -353,7 +353,7 @@ def test_a_run_directory_may_be_a_link(run: Path) -> None:
 
 @pytest.mark.parametrize("what", ["pipe", "link", "file"])
 def test_tensorflow_reads_only_files_listed_in_the_manifest(run: Path, what: str) -> None:
-    """TensorFlow opens a checkpoint's files by the names in its index."""
+    """TensorFlow opens the files that are named in `networks.index`."""
     (data,) = run.glob("checkpoints/*/networks.data*")
     other = data.with_name("networks.data-00001-of-00002")
     if what == "pipe":

@@ -31,7 +31,7 @@ def trained(path: Path, **settings: Any) -> Trainer:
 
 
 def test_a_bandit_is_solved(tmp_path: Path) -> None:
-    # Episodes have one step: half as many updates suffice, with larger learning rates.
+    # Episodes have only one step, so half as many updates suffice with larger learning rates.
     quick = {"actor_learning_rate": 3e-3, "critic_learning_rate": 5e-3, "replay_ratio": 0.5}
     trainer = trained(tmp_path, env="Bandit-v0", steps=1500, mode="graph", **quick)
     observations = np.linspace(-1, 1, 9, dtype=np.float32)[:, np.newaxis]
@@ -43,7 +43,8 @@ def test_a_bandit_is_solved(tmp_path: Path) -> None:
 def test_the_regulator_policy_matches_the_riccati_gain(tmp_path: Path) -> None:
     discount = 0.9
     trainer = trained(tmp_path, env="Regulator-v0", steps=6000, discount=discount)
-    # V(x) = -p x² with p = 1 + g p - (g p b)² / (r + g p b²) for x' = x + b u, cost x² + r u².
+    # For x' = x + b u, cost x² + r u² and discount g, the optimal value is V(x) = -p x² with
+    # p = 1 + g p - (g p b)² / (r + g p b²).
     b, r, p = 0.5, 0.25, 1.0
     for _ in range(1000):
         p = 1 + discount * p - (discount * p * b) ** 2 / (r + discount * p * b**2)
@@ -64,5 +65,5 @@ def test_pendulum_swings_up(tmp_path: Path) -> None:
         evaluate_every_steps=1000,
         batch_size=256,
     )
-    # No constant torque exceeds -900; a solved pendulum reaches -150.
+    # A constant torque returns at most -900, a policy that swings up about -150.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -300

@@ -1,4 +1,4 @@
-"""Memory: what is available, and what a run needs."""
+"""Available memory, and the memory that a run requires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eagerly.training import memory_requirements
 
 
 def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) -> None:
-    """Writes the files of a control group."""
+    """Writes the memory files of a Linux control group."""
     folder = path if version == 2 else path / "memory"
     folder.mkdir(exist_ok=True)
     names = {
@@ -55,7 +55,8 @@ def test_without_a_container_limit_the_machines_memory_is_available(
 @pytest.mark.parametrize(
     ("settings", "capacity", "needed"),
     [
-        # Rows have 2 * 6 + 2 + 2 values, 64 bytes; a tree needs 16 bytes for each of 2^n leaves.
+        # A row has 2 * 6 + 2 + 2 float32 values, or 64 bytes. A priority tree needs 16 bytes per
+        # leaf, and the number of leaves is a power of two.
         ({}, 10_000, 2001 * 64),
         ({"hindsight": "final"}, 10_000, 2 * 2001 * 64),
         ({"hindsight": "future", "hindsight_goals": 3}, 10_000, 4 * 2001 * 64),

@@ -61,12 +61,12 @@ def test_settings_of_replaced_networks_are_rejected(
 def test_settings_of_the_remaining_networks_are_accepted(tmp_path: Path) -> None:
     settings = {"env": "Pendulum-v1", "actor": late_actor, "activation": "tanh"}
     run = open_run(tmp_path / "run", "td3", settings)
-    assert run.agent_config.activation == "tanh"  # used by the critics
+    assert run.agent_config.activation == "tanh"  # the built-in critics use it
 
 
 def test_an_incompatible_model_is_rejected_before_anything_is_written(
     train: TrainRun, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=r"the actor .* cannot be called with float32 observation"):
-        train(models=sharing, agent="ddpg")  # built for observations with 4 values
+        train(models=sharing, agent="ddpg")  # these models need observations with 4 values
     assert not (tmp_path / "run").exists()

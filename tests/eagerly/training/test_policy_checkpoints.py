@@ -24,9 +24,9 @@ def checkpoints_of(agent: Any = None, **settings: Any) -> PolicyCheckpoints:
 
 
 def rollout(ended: Sequence[tuple[int, int, float]], steps: int, count: int) -> Rollout:
-    """Creates a round with finished episodes: the step, environment and return of each.
+    """Creates a rollout. `ended` lists the step, environment and return of each finished episode.
 
-    Its other fields are placeholders.
+    All other fields are placeholders.
     """
     empty, terminated = np.zeros((steps, count, 1), np.float32), np.zeros((steps, count), bool)
     episodes = []
@@ -40,10 +40,11 @@ def rollout(ended: Sequence[tuple[int, int, float]], steps: int, count: int) -> 
 
 
 class Play:
-    """Plays episodes for policy checkpoints; calls are counted but not made.
+    """Simulates episodes for policy checkpoints. Updates are counted but not computed.
 
     Args:
-        checkpoints: The checkpoints. Their warm-up ends now, and all episodes start.
+        checkpoints: The policy checkpoints. The constructor completes their warm-up and starts an
+            episode in each environment.
         environments: Number of environments.
     """
 
@@ -52,7 +53,7 @@ class Play:
         self.steps([(0, each, 1e9) for each in range(environments)], 1, 0)
 
     def steps(self, ended: Sequence[tuple[int, int, float]], steps: int, owing: int) -> int:
-        """Collects a round; returns the number of updates that follow it."""
+        """Collects a round with `owing` steps that require updates; returns the update count."""
         self.checkpoints.record_rollout(rollout(ended, steps, self.count), owing)
         before = self.agent.updates
         while self.checkpoints.is_call_due:
@@ -61,18 +62,22 @@ class Play:
         return int(self.agent.updates - before)
 
     def __call__(self, total: float, *, steps: int = 10, environment: int = 0) -> tuple[Any, ...]:
-        """Ends an episode after `steps` steps; returns kept policies, best return and updates."""
+        """Ends an episode after `steps` steps that require updates.
+
+        Returns:
+            The number of policies kept so far, the best return, and the number of updates made.
+        """
         made = self.steps([(0, environment, total)], 1, steps)
         return self.checkpoints.kept, self.checkpoints.best, made
 
 
-def test_a_policy_is_kept_if_it_is_no_worse_and_trained_in_any_case() -> None:
+def test_a_policy_is_kept_if_it_is_no_worse_and_training_continues_in_any_case() -> None:
     play = Play(checkpoints_of())
     assert play(-30.0) == (0, None, 10)  # the untrained policy is not assessed
     assert play(-50.0) == (1, -50.0, 10)
     assert play(-40.0) == (2, -40.0, 10)
     assert play(-41.0) == (2, -40.0, 10)
-    assert play(-40.0) == (3, -40.0, 10)  # equal is good enough
+    assert play(-40.0) == (3, -40.0, 10)  # an equal return suffices
     assert play.checkpoints.scalars() == {"checkpoints/kept": 3.0, "checkpoints/worst_return": -40}
 
 
@@ -89,7 +94,7 @@ def test_the_kept_policy_is_the_one_that_collected(name: str) -> None:
         agent.policy.refresh()
         acted, kept = agent.act(observation), checkpoints.policy(observation)
         assert not np.array_equal(acted, kept)
-        play(float(-step))  # the first one is kept, the others are worse
+        play(float(-step))  # the first policy is kept, the later ones are worse
         expected = acted if step == 0 else kept
         np.testing.assert_array_equal(checkpoints.policy(observation), expected)
 
@@ -122,7 +127,8 @@ def test_later_policies_need_more_episodes_and_the_best_return_is_rescaled_once(
     play = Play(checkpoints_of(**settings))
     assert play(0.0) == (0, None, 10)
     assert play(100.0) == (1, 100.0, 10)
-    assert play(120.0) == (2, 120.0, 10)  # after 20 updates: still one episode, not yet rescaled
+    # After only 20 updates, one episode suffices, and the best return is not rescaled yet.
+    assert play(120.0) == (2, 120.0, 10)
     assert play(61.0) == (2, 60.0, 0)
     other = Play(checkpoints_of(**settings))
     other.checkpoints.restore(play.checkpoints.state())
@@ -130,13 +136,13 @@ def test_later_policies_need_more_episodes_and_the_best_return_is_rescaled_once(
     for each in (play, other):
         assert each(90.0) == (2, 60.0, 0)
         assert each(80.0) == (3, 61.0, 30)
-        assert each(60.0) == (3, 61.0, 10)  # worse: one episode is enough
+        assert each(60.0) == (3, 61.0, 10)  # for a worse policy, one episode suffices
 
 
 @pytest.mark.parametrize(
     ("returns", "kept", "best"), [((9.0, 8.0, 7.0, 6.0), 2, 6.0), ((9.0, 8.0, 4.0, 9.0), 1, 5.0)]
 )
-def test_a_policy_is_assessed_further_until_a_whole_call_is_owed(
+def test_a_policy_is_assessed_further_until_a_whole_call_is_due(
     returns: tuple[float, ...], kept: int, best: float
 ) -> None:
     play = Play(checkpoints_of())
@@ -144,7 +150,7 @@ def test_a_policy_is_assessed_further_until_a_whole_call_is_owed(
     assert play(5.0) == (1, 5.0, 10)
     for total in returns[:3]:
         assert play(total, steps=3) == (1, 5.0, 0)
-    # The worst episode counts, not the luckiest.
+    # A policy is assessed by its worst episode.
     assert play(returns[3], steps=3) == (kept, best, 10)
 
 
@@ -158,9 +164,9 @@ def test_remaining_updates_are_carried_over() -> None:
 def test_only_episodes_played_entirely_by_the_current_policy_are_assessed() -> None:
     play = Play(checkpoints_of(), environments=3)
     assert play(0.0, environment=0) == (0, None, 10)
-    assert play(7.0, environment=1) == (0, None, 0)  # started before those updates
+    assert play(7.0, environment=1) == (0, None, 0)  # this episode started before the updates above
     assert play(3.0, environment=0) == (1, 3.0, 20)
-    assert play(-9.0, environment=2) == (1, 3.0, 0)  # so did this one
+    assert play(-9.0, environment=2) == (1, 3.0, 0)  # this episode, too, started before updates
     assert play(4.0, environment=2) == (2, 4.0, 20)
     assert play(-9.0, environment=1) == (2, 4.0, 0)
 
@@ -177,7 +183,7 @@ def test_episodes_in_progress_at_the_end_of_a_round_are_not_assessed() -> None:
     play = Play(checkpoints_of(checkpoint_untrained=True), environments=2)
     assert play.steps([(0, 0, 1.0), (3, 1, 1.0)], 4, 10) == 10
     assert play.checkpoints.best == 1.0
-    # Environment 0's first episode started before the end of the last round, its second after.
+    # In environment 0, the first episode started in the previous round, the second one did not.
     assert play.steps([(0, 0, -9.0), (1, 1, 5.0), (2, 0, 4.0)], 4, 10) == 10
     assert play.checkpoints.best == 4.0
 
@@ -196,7 +202,8 @@ def test_the_assessment_resumes_exactly() -> None:
     observation = np.ones((1, play.agent.observations.size), np.float32)
     np.testing.assert_array_equal(*(p.checkpoints.policy(observation) for p in (play, other)))
     for each in (play, other):
-        assert each(2.0, steps=7, environment=1) == (2, 9.0, 10)  # started before the updates
+        # This episode started before the updates.
+        assert each(2.0, steps=7, environment=1) == (2, 9.0, 10)
         assert each(5.0, environment=1) == (2, 9.0, 10)
 
 

@@ -49,7 +49,7 @@ def test_the_documented_sampler_resumes_bit_for_bit(
     _same(train("parts", steps=150), straight)
 
 
-def test_the_success_rate_is_in_the_table(train: TrainRun) -> None:
+def test_the_success_rate_is_in_the_evaluation_table(train: TrainRun) -> None:
     trainer = train(**REPLAY, evaluation_episodes=4, steps=150)
     with trainer.run.evaluations_path.open() as file:
         rates = [float(row["success_rate"]) for row in csv.DictReader(file)]

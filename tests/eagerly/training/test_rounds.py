@@ -20,7 +20,7 @@ from tests.small_runs import TrainRun
 
 
 def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **settings: Any) -> Any:
-    """Creates a collector of four environments, with 10 warm-up steps: not a multiple of four."""
+    """Creates a collector of four environments. Its 10 warm-up steps end within a round."""
     env = settings.pop("env", "Long-v0")
     made = gymnasium.make(env)
     config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
@@ -48,7 +48,7 @@ def test_groups_and_rounds_collect_the_same_rows_as_joint_single_steps(
         found.append(collector.steps_owing_updates)
     assert owing == [0, 0, 2, *[4] * 9]
     assert found == [sum(owing[first : first + steps]) for first in range(0, 12, steps)]
-    # The last bits of a row can depend on the number of rows in the matrix product.
+    # The last bits of an action can depend on the number of rows in the matrix product.
     rows = one.rows(0, one.added)
     np.testing.assert_allclose(other.rows(0, other.added), rows, rtol=1e-5, atol=1e-6)
     random = np.abs(rows - other.rows(0, other.added))[: 4 * 3].max()
@@ -63,12 +63,12 @@ def test_the_policy_is_called_per_group_and_fixed_within_a_round() -> None:
 
     def policy(observations: np.ndarray) -> np.ndarray:
         asked.append(len(observations))
-        agent.train(buffer, 1)  # as in a thread: groups keep the policy that they started with
+        agent.train(buffer, 1)  # must not change the policy of a round in progress
         found: np.ndarray = given(observations)
         return found
 
     agent.rollout_policy = lambda: policy
-    agent.policy.refresh()  # makes the collector request it
+    agent.policy.refresh()  # makes the collector request the new policy
     collector.collect()
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
@@ -130,7 +130,8 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
     train(**ROUNDS, warmup_steps=20, steps=20, replay_ratio=0.25, evaluate_every_steps=12)
     heard = Rounds()
     with_diary(tmp_path / "run", heard, steps=60)
-    # 4 steps of the second round owe one update, already made; then 12 steps owe 3 each round.
+    # The last 4 of the first 24 steps, after the warm-up, required one update, which the first run
+    # made. Each later round of 12 steps requires 3.
     assert heard.made == [
         (24 + 12 * n, 1 + 3 * (n - 1) + k) for n in (1, 2, 3) for k in range(1, 4)
     ]
@@ -148,7 +149,7 @@ class StopAt(Callback):
             trainer.stop("enough")
 
 
-def test_a_round_in_flight_is_collected_again_after_a_stop_with_owed_updates(
+def test_a_round_in_flight_is_collected_again_after_a_stop_with_pending_updates(
     train: TrainRun, tmp_path: Any
 ) -> None:
     settings = {**ROUNDS, "policy_lag": 1, "warmup_steps": 20, "replay_ratio": 0.25}
@@ -193,9 +194,10 @@ def test_td7_assesses_episodes_started_by_a_policy_and_trains_at_the_end_of_a_ro
     train(**settings)
     heard = Rounds()
     trainer = with_diary(tmp_path / "run", heard, steps=80)
-    # Episodes have 10 steps, rounds 4. The warm-up of 15 steps ends at 20, with the round in which
-    # an episode ends. The episode of steps 21 to 30 is assessed at 32. The one in progress then was
-    # started by the same policy; the first one started by the next policy ends at 50.
+    # Episodes have 10 steps and rounds have 4. The warm-up of 15 steps ends at step 20, with the
+    # round in which an episode ends. The episode of steps 21 to 30 is assessed at step 32, followed
+    # by updates. The next episode was started by the old policy. The first episode started by the
+    # updated policy ends at step 50.
     assert sorted({steps for steps, _ in heard.made}) == [32, 52, 72]
     assert trainer.budget.kept > 0
 

@@ -42,7 +42,7 @@ def test_the_policy_uses_the_environments_observations_and_actions(
     action = policy(observation, info["action_mask"])
     assert env.action_space.contains(action)
     assert info["action_mask"][0][action[0] - 1]
-    for index, gear in enumerate(info["action_mask"][0]):  # each can be the only valid one
+    for index, gear in enumerate(info["action_mask"][0]):  # makes each gear the only valid one
         if gear:
             alone = (np.arange(4) == index).astype(np.int8), None
             assert policy(observation, alone)[0] == index + 1
@@ -87,7 +87,7 @@ class Told(gymnasium.Wrapper):
     "settings",
     [{}, pytest.param({"num_envs": 2, "collectors": "processes"}, marks=pytest.mark.long)],
 )
-def test_ignoring_entries_equals_an_environment_without_them(
+def test_a_run_with_ignored_entries_equals_a_run_without_them(
     train: TrainRun, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     settings = settings | {"warmup_steps": 40, "replay_ratio": 0.04, "evaluate_every_steps": 60}
@@ -124,7 +124,7 @@ def test_a_mask_without_valid_actions_is_reported_with_the_step(train: TrainRun)
 
 
 class Forgetful(toys.Gears):
-    """Omits the mask after step 3."""
+    """Omits the mask of step 3."""
 
     def _shown(self) -> Any:
         observation, info = super()._shown()
@@ -233,7 +233,7 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     }
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
         trainer.train()
-    # Eight steps: random actions return -11 without a wrong gear, the best ones 0.
+    # In an episode of eight steps, random valid actions return -11 and the best actions 0.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -1.5
 
 
@@ -266,7 +266,7 @@ class CountedTaxi(gymnasium.Wrapper[Any, Any, Any, Any]):
 def test_taxi_is_learned_without_a_single_invalid_action(
     train: TrainRun, masks: bool, steps: int, seed: int
 ) -> None:
-    # The settings of `make reproduce PARTS=discrete`.
+    # `make reproduce PARTS=discrete` uses the same settings.
     CountedTaxi.actions = CountedTaxi.invalid = 0
     settings = {"env": CountedTaxi, "steps": steps, "warmup_steps": 10_000, "batch_size": 256}
     settings |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "tau": 0.05}

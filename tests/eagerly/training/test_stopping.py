@@ -19,12 +19,12 @@ from tests.helpers import ROOT
 from tests.small_runs import TrainRun
 
 
-def test_checkpoints_are_also_written_by_the_clock(train: TrainRun, tmp_path: Path) -> None:
+def test_checkpoints_are_also_written_at_time_intervals(train: TrainRun, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_every_steps": 10**6, "keep_checkpoints": 1000}
     settings |= {"steps": 6, "warmup_steps": 1, "replay_ratio": 0.2}
     train("never", **settings, checkpoint_every_minutes=0.0)
     train("seldom", **settings)
-    train("often", **settings, checkpoint_every_minutes=1e-9)  # after every round
+    train("often", **settings, checkpoint_every_minutes=1e-9)  # writes one per round
     counts = {name: len(published(tmp_path / name)) for name in ("never", "seldom", "often")}
     assert counts == {"never": 1, "seldom": 1, "often": 6}
     assert RunConfig(env="x").checkpoint_every_minutes == 10.0
@@ -32,7 +32,7 @@ def test_checkpoints_are_also_written_by_the_clock(train: TrainRun, tmp_path: Pa
 
 
 def test_episodes_start_over_on_request_with_a_warning(train: TrainRun, tmp_path: Path) -> None:
-    settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # 45 steps in, 5 into an episode
+    settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # runs stop in step 5 of an episode
     for name in ("yes", "no"):
         train(name, **settings)
     assert train("yes", steps=92).lines == []
@@ -42,7 +42,7 @@ def test_episodes_start_over_on_request_with_a_warning(train: TrainRun, tmp_path
     assert line.endswith("--restore-episodes no")
     assert trainer.collector.environments.observations[:, 1].tolist() == [1.0, 1.0]
     assert trainer.collector.environments.state()["episodes"] == [2, 2]
-    # No actions were stored for a replay; requesting one again logs a warning.
+    # The run saved no actions to replay, so restoring episodes now is impossible and is reported.
     again = train("no", steps=94, restore_episodes="yes")
     assert "started new episodes" in again.lines[0]
 
@@ -57,7 +57,7 @@ def started(run: Path, env: str = "Pendulum-v1") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a shell's background processes ignore SIGINT
+        start_new_session=True,  # a background process of a shell would ignore SIGINT
     )
 
 
@@ -100,7 +100,8 @@ def test_a_second_signal_stops_immediately_without_damage(
     while not list(run.glob("checkpoints/*400-*/manifest.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    time.sleep(0.5)  # in a step that lasts an hour, which the first signal waits for
+    # Wait until the run is in an endless step. The first signal waits for the end of the step.
+    time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None

@@ -18,7 +18,7 @@ from tests.small_runs import SMALL, TrainRun, scalars
 
 
 def hparams(path: Path) -> tuple[Any, Any]:
-    """Returns what the dashboard reads: the experiment, and the run's settings."""
+    """Returns the inputs of the dashboard: the experiment and the run's settings."""
     events = EventAccumulator(str(path)).Reload()
     found = {}
     for tag in ("experiment", "session_start_info"):
@@ -102,7 +102,7 @@ def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path
     assert any(name.startswith("actor_loss/") for name in names)
 
 
-# Five updates in 150 steps.
+# With this ratio, 150 steps require five updates.
 FIVE = {"replay_ratio": 0.1}
 
 

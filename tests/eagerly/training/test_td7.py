@@ -15,7 +15,7 @@ from eagerly.training.callbacks import Callback
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun, train_in
 
-# Episodes of 10 steps; each episode owes one update.
+# Episodes have 10 steps, and each episode requires one update.
 TD7: dict[str, Any] = {
     "agent": "td7",
     "env": "Regulator-v0",
@@ -61,7 +61,8 @@ def test_updates_are_made_when_episodes_end_for_all_collected_steps(
 ) -> None:
     diary = Diary()
     trainer = with_diary(train(**TD7 | {"steps": 16}).run.path, diary, steps=64)
-    # The warm-up of 15 steps ends with the episode, at 20. Then each episode owes one update.
+    # The warm-up of 15 steps ends with an episode, at step 20. Each later episode requires one
+    # update.
     assert diary.made == [(10 * n, n - 2) for n in range(3, 7)]
     assert trainer.updates == 4
 
@@ -85,19 +86,19 @@ def test_the_kept_policy_is_evaluated_and_saved(train: TrainRun) -> None:
 
 def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) -> None:
     trainer = train(**TD7 | {"evaluate_every_steps": 10, "steps": 44})
-    # At 30 an update has been made, but not yet to the evaluated policy; at 40 it has.
+    # The policy evaluated at step 30 has had no update yet, the one at step 40 has had one.
     assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "2"]
     assert (trainer.updates, trainer.policies.best_step) == (2, 40)
 
 
-def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) -> None:
+def test_without_policy_checkpoints_updates_do_not_wait_for_episode_ends(train: TrainRun) -> None:
     trainer = train(**TD7 | {"policy_checkpoints": False, "steps": 40})
-    assert trainer.updates == 2  # for 25 steps, a tenth of an update each
+    assert trainer.updates == 2  # each of 25 steps requires a tenth of an update
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
 
-def test_a_resumed_run_makes_owed_updates_before_acting(train: TrainRun, tmp_path: Path) -> None:
-    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # two calls per episode
+def test_a_resumed_run_makes_pending_updates_before_acting(train: TrainRun, tmp_path: Path) -> None:
+    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # an episode requires two calls
     straight = train("straight", **settings)
     train("parts", **settings | {"steps": 16})
     stopped = with_diary(tmp_path / "parts", Diary(stop_at=1), steps=36)
@@ -116,7 +117,7 @@ def test_an_endless_episode_stops_the_run_after_saving_and_names_the_option(
     trainer = train(**settings)
     assert trainer.steps == 41
     assert "--no-policy-checkpoints" in trainer.stop_reason
-    assert train().steps == 42  # saved, and still in the same episode
+    assert train().steps == 42  # resumes in the same episode and stops again
     off = train("off", **settings | {"policy_checkpoints": False, "steps": 60})
     # Updates start after 15 random steps, although no episode has ended.
     assert (off.steps, off.updates) == (60, 4)

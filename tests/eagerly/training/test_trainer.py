@@ -53,7 +53,7 @@ def test_termination_ends_the_discount_and_truncation_does_not(
     np.testing.assert_array_equal(parts["next_observation"][:, 1], [1, 2, 3] * 4)
     np.testing.assert_allclose(parts["discount"], [0.9, 0.9, last] * 4)
     np.testing.assert_array_equal(
-        parts["observation"][:, 0], parts["next_observation"][:, 0], "the episode's own"
+        parts["observation"][:, 0], parts["next_observation"][:, 0], "the episodes differ"
     )
 
 
@@ -64,7 +64,7 @@ def test_warmup_actions_are_uniform_and_later_ones_come_from_the_policy(train: T
     assert np.abs(warmup).max() <= 1
     assert np.abs(warmup.mean(axis=0)).max() < 4 / np.sqrt(3 * 1000)
     assert np.abs(warmup.std(axis=0) - 1 / np.sqrt(3)).max() < 0.05
-    # No update is due in these ten steps: the actions are those of the untrained policy.
+    # No update is due in these ten steps, so the untrained policy acts.
     untrained = trainer.agent.Builder(trainer.agent.config, *spaces(2, 2), seed=0).actor()
     expected = untrained(stored(trainer)["observation"][1000:1010])
     np.testing.assert_allclose(actions[1000:1010], expected, rtol=0, atol=1e-6)
@@ -80,7 +80,7 @@ def _counted_alone(agent: TD3, batch: Any, *_: Any) -> Any:
 
 @pytest.mark.parametrize("num_envs", [1, 3, 8])
 @pytest.mark.parametrize("replay_ratio", [0.5, 1.0, 2.0])
-def test_updates_are_owed_per_environment_step_and_made_in_whole_calls(
+def test_updates_are_required_per_environment_step_and_made_in_whole_calls(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, num_envs: int, replay_ratio: float
 ) -> None:
     monkeypatch.setattr(TD3, "update", _counted_alone)
@@ -98,11 +98,11 @@ def test_updates_are_owed_per_environment_step_and_made_in_whole_calls(
     assert trainer.updates == trainer.agent.updates == owed // 7 * 7
 
 
-def test_owed_updates_have_no_rounding_errors(
+def test_pending_updates_are_counted_without_rounding_errors(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TD3, "update", _counted_alone)
-    # 0.29 * 100 is 28.999... in binary.
+    # In floating-point arithmetic, 0.29 * 100 is less than 29.
     trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29)
     assert trainer.updates == 29
 
@@ -124,8 +124,7 @@ def test_evaluation_does_not_affect_training(train: TrainRun, straight: Trainer)
     np.testing.assert_array_equal(often.buffer.rows(0, 300), straight.buffer.rows(0, 300))
 
 
-def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: Path) -> None:
-    # The checkpoint before the last one may have another best policy.
+def test_the_best_policy_is_kept(train: TrainRun, tmp_path: Path) -> None:
     settings = {"evaluate_every_steps": 100, "keep_checkpoints": 1, "actor_learning_rate": 0.03}
     trainer = train(steps=500, **settings)
     with trainer.run.evaluations_path.open() as file:
@@ -166,7 +165,8 @@ MEMORY = {
 }
 
 
-# Two evaluations of one 40-step episode each, the second one in the last round.
+# This run is evaluated twice, in one 40-step episode each. The second evaluation is in the last
+# round.
 STRAIGHT: dict[str, Any] = {"env": "Long-v0", "steps": 300, "hidden_sizes": (8,)}
 
 
@@ -176,7 +176,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return train_in(tmp_path_factory.mktemp("straight") / "run", **STRAIGHT)
 
 
-# Each step after the warm-up owes three calls.
+# Each step after the warm-up requires three calls of the train body.
 OWING: dict[str, Any] = {
     "env": "Long-v0",
     "replay_ratio": 3.0,
@@ -192,7 +192,7 @@ def owing(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return train_in(tmp_path_factory.mktemp("owing") / "run", **OWING)
 
 
-# Call 2 interrupts the first round, call 5 the second one, and call 7 the last one.
+# Call 2 is in the first round with updates, call 5 in the second round, and call 7 in the last.
 @pytest.mark.parametrize("calls", [2, 5, 7])
 def test_a_signal_between_calls_stops_within_the_round_and_the_run_resumes_exactly(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, owing: Trainer, calls: int
@@ -256,7 +256,7 @@ def _signal_in_evaluations(monkeypatch: pytest.MonkeyPatch, *step_numbers: int) 
 def test_an_evaluation_interrupted_by_a_signal_is_made_on_resume(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, at: int
 ) -> None:
-    _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # 40 steps per episode
+    _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # an episode has 40 steps
     stopped = train("parts", **STRAIGHT)
     assert (stopped.steps, stopped.in_round, stopped.finished) == (at, True, False)
     evaluated = read_results(stopped.run.evaluations_path).steps.tolist()
@@ -281,7 +281,7 @@ def test_timed_checkpoints_are_written_during_long_evaluations(
     train: TrainRun, tmp_path: Path, straight: Trainer
 ) -> None:
     train("parts", **STRAIGHT | {"steps": 149, "keep_checkpoints": 9})
-    train("parts", steps=152, checkpoint_every_minutes=1e-9)  # after every step
+    train("parts", steps=152, checkpoint_every_minutes=1e-9)  # a checkpoint after every step
     found = published(tmp_path / "parts")
     assert [(manifest.steps, manifest.pending, manifest.revision) for manifest in found] == [
         (100, (), 0),
@@ -306,7 +306,7 @@ def test_a_checkpoint_written_by_a_callback_within_a_round_resumes_exactly(
     train("parts", callbacks=[Saves()], **STRAIGHT | {"steps": 160, "keep_checkpoints": 9})
     *_, saved, last = published(tmp_path / "parts")
     assert (saved.steps, saved.pending) == (150, ("round",))
-    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if killed right after it
+    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if the run had been killed after `saved`
     _same(train("parts", steps=300), straight)
 
 
@@ -371,7 +371,7 @@ def test_train_raises_the_signals_exception_after_saving(
     with Trainer(open_run(tmp_path / "run", "td3", SMALL), [Signals()]) as trainer:
         with pytest.raises(expected, match=r"^saved at step 120$") as raised:
             trainer.train()
-        trainer.train()  # a notebook's next cell resumes
+        trainer.train()  # resumes, as in a notebook's next cell
         assert trainer.finished
     assert type(raised.value) is expected
     assert published(tmp_path / "run")[0].steps >= 120
@@ -381,7 +381,7 @@ def test_a_signal_before_the_first_step_still_allows_one_round(
     tmp_path: Path,
 ) -> None:
     settings = SMALL | {"evaluate_every_steps": 2}
-    for steps in (1, 2, 2, 3):  # a job that is preempted at every start
+    for steps in (1, 2, 2, 3):  # like a job that is preempted at every start
         with StopSignals() as signals:
             signal.raise_signal(signal.SIGTERM)
             with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
@@ -487,7 +487,8 @@ def test_eager_mode_traces_nothing(train: TrainRun, monkeypatch: pytest.MonkeyPa
     [
         ("NanReward-v0", "reward", 1),
         ("InfObservation-v0", "next_observation", 1),
-        ("InfObservation-v0", "next_observation", 9),  # the buffer receives it five steps later
+        # The run stops at once, although the buffer would receive the value five steps later.
+        ("InfObservation-v0", "next_observation", 9),
     ],
 )
 def test_values_that_are_not_finite_stop_the_run_and_are_not_saved(
@@ -565,7 +566,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert (saved["env"], saved["env_kwargs"]) == ("factory tests.toys:Counting", {"length": 5})
     assert train(env=Counting, env_kwargs={"length": 5}, steps=80).steps == 80
-    with pytest.raises(RunError, match="pass it again from your program"):
+    with pytest.raises(RunError, match="pass the factory again from your program"):
         train(steps=100)
     with pytest.raises(RunError, match=r"--env-kwargs: the run has {\"length\": 5}, you gave {"):
         train(env=Counting, env_kwargs={"length": 6}, steps=100)
@@ -573,7 +574,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 
 # --- settings ---------------------------------------------------------------------------------
 
-# Short episodes; updates at steps 90 and 140 of 150.
+# Episodes are short, and updates are made at steps 90 and 140 of 150.
 SHORT_EPISODES = {"max_episode_steps": 30}
 UNCHANGED: dict[str, Any] = {
     "env_kwargs": SHORT_EPISODES,
@@ -650,7 +651,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
 
 
 @pytest.mark.parametrize("field", [name for name in RunConfig.SETTINGS if name not in ELSEWHERE])
-def test_every_setting_acts(train: TrainRun, unchanged: list[Any], field: str) -> None:
+def test_every_setting_has_an_effect(train: TrainRun, unchanged: list[Any], field: str) -> None:
     assert _fingerprint(train(**UNCHANGED | {field: CHANGED[field]})) != unchanged
 
 
@@ -666,7 +667,7 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(
     assert _fingerprint(train(**UNCHANGED)) == unchanged
 
 
-def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
+def test_settings_that_can_change_on_resume_do_not_change_the_result(train: TrainRun) -> None:
     changed: dict[str, Any] = {
         "check_env": False,
         "collectors": "processes",
@@ -728,7 +729,7 @@ def test_a_new_replay_ratio_applies_to_later_steps(train: TrainRun) -> None:
 
 def test_an_override_restarts_the_search_for_the_best_policy(train: TrainRun) -> None:
     train(steps=200)
-    # In final evaluations, because earlier ones no longer count.
+    # The best policy comes from a final evaluation, because earlier evaluations no longer count.
     assert train(override=True, activation="tanh", steps=220).policies.best_step == 220
     assert train(steps=240).policies.best_step == 240
     assert train(steps=300).policies.best_step == 300

@@ -9,11 +9,11 @@ import pytest
 
 from eagerly.training.update_budget import UpdateBudget
 
-NO_ROLLOUT: Any = None  # ignored by this budget
+NO_ROLLOUT: Any = None  # the default budget ignores rollouts
 
 
 @pytest.mark.parametrize("ratio", ["1", "0.5", "0.3", "2.75", "0.001"])
-def test_made_and_owed_updates_add_up_to_the_ratio_times_the_steps(ratio: str) -> None:
+def test_made_and_pending_updates_add_up_to_the_ratio_times_the_steps(ratio: str) -> None:
     budget, paid = UpdateBudget(Fraction(ratio), 7), 0
     for rounds in range(1, 2000):
         budget.record_rollout(NO_ROLLOUT, 3)

@@ -35,7 +35,7 @@ SHORT = {"max_episode_steps": 30}
 
 def pictures(path: Path) -> np.ndarray:
     with imageio.get_reader(path) as reader:
-        return np.array([frame for frame in reader])  # noqa: C416  its length is infinite
+        return np.array([frame for frame in reader])  # noqa: C416  the reader's length is infinite
 
 
 def test_a_video_shows_every_step_of_the_episode(
@@ -59,11 +59,11 @@ def test_a_video_shows_every_step_of_the_episode(
     camera.close()
     shown = pictures(tmp_path / "a" / "b.mp4")
     assert shown.shape == (evaluation.lengths[0] + 1, 500, 500, 3)
-    assert len({frame.tobytes() for frame in shown[::20]}) > 5  # it moves
+    assert len({frame.tobytes() for frame in shown[::20]}) > 5  # the image changes
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
     width, height, content = video.preview(tmp_path / "a" / "b.mp4")
     small = imageio.mimread(content, format="GIF")
-    assert len(small) == 61  # every second one of 121
+    assert len(small) == 61  # every second one of 121 images
     assert small[0].shape[:2] == (height, width) == (167, 167)
     with pytest.raises(RunError, match=r"cannot create a preview of .*missing\.mp4"):
         video.preview(tmp_path / "missing.mp4")
@@ -92,7 +92,7 @@ def test_an_interrupted_recording_leaves_nothing_behind(
     while not list(temporary.glob("eagerly-*/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does: the encoder receives it, too
+        os.killpg(process.pid, number)  # as a terminal does, so the encoder receives it, too
     else:
         process.send_signal(number)
     _, told = process.communicate(timeout=60)
@@ -105,13 +105,13 @@ def test_an_interrupted_recording_leaves_nothing_behind(
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
 @pytest.mark.long
 def test_mujoco_is_rendered_without_a_display(tmp_path: Path) -> None:
-    # In a process that has loaded TensorFlow, as this one has.
+    # Rendering must work in a process that has loaded TensorFlow, like this one.
     make = environment_maker("HalfCheetah-v5", {"max_episode_steps": 60})
     camera = Camera(make)
     camera.record(lambda observation: np.ones(6, np.float32), 0, tmp_path / "cheetah.mp4")
     camera.close()
     shown = pictures(tmp_path / "cheetah.mp4")
-    assert shown.std() > 10  # not a single color
+    assert shown.std() > 10  # the images have several colors
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
@@ -124,7 +124,7 @@ def test_the_camera_tracks_the_robot_unless_another_one_is_selected() -> None:
 
 def test_egl_is_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
-        monkeypatch.setenv(name, "x")  # so that it is restored
+        monkeypatch.setenv(name, "x")  # monkeypatch restores it after the test
         monkeypatch.delenv(name)
     monkeypatch.setenv("DISPLAY", ":0")
     choose_renderer()
@@ -146,7 +146,7 @@ def _imported() -> object:
 
 
 class LooksForARenderer:
-    """Looks for a renderer when unpickled, as dm_control does when imported."""
+    """Records MUJOCO_GL when unpickled. dm_control reads it when imported."""
 
     def __reduce__(self) -> object:
         return _imported, ()
@@ -156,7 +156,7 @@ def test_the_renderer_is_selected_before_the_environments_package_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
-        monkeypatch.setenv(name, "x")  # so that it is restored
+        monkeypatch.setenv(name, "x")  # monkeypatch restores it after the test
         monkeypatch.delenv(name)
     sent = cloudpickle.dumps(video._RenderedMaker(EnvironmentMaker("any", LooksForARenderer())))
     assert _WHILE_IMPORTED == []

@@ -74,7 +74,7 @@ def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa
     begun = second.agent.policy_weights()
     for path, values in first.agent.policy_weights().items():
         np.testing.assert_array_equal(begun[path], values)
-    # Ranges are those of the first run's observations, propagated through each layer.
+    # Ranges are measured on the first run's observations, propagated through each layer.
     run, acting = open_run(tmp_path / "first", None, {}), load_policy(tmp_path / "first", "latest")
     spaces = run.agent_config.spaces(acting.observation_space, acting.action_space)
     hidden = acting.actor.scaled(replayed_rows(run, *spaces, 10_000))
@@ -93,7 +93,7 @@ def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa
         train("fourth", init_from=str(tmp_path / "third"), **common)
 
 
-def test_ranges_start_wide_if_the_other_run_has_no_replay_buffer(
+def test_quantization_ranges_start_wide_if_the_other_run_has_no_replay_buffer(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train("first", steps=50)

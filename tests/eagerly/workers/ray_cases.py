@@ -62,7 +62,8 @@ def test_a_collector_is_a_lightweight_actor_that_is_restarted_if_killed() -> Non
         assert not {"tensorflow", "keras"} & set(modules)
         assert psutil.Process(pid).memory_full_info().uss < OWN_MEMORY
     environments.step(STILL)
-    for again in range(2):  # between two steps, and during a request
+    # Collector 0 is killed just before a request, collector 1 a second before one.
+    for again in range(2):
         os.kill(told(environments, "process")[again][0], signal.SIGKILL)
         time.sleep(again)
         step = environments.step(STILL)
@@ -75,7 +76,9 @@ def test_a_frozen_collector_is_restarted_and_ends_with_the_others() -> None:
     environments = on_actors(environment_maker("Worker-v0"), timeout=2.0)
     environments.start()
     environments.step(STILL)
-    for frozen, hurries in ((0, False), (1, True)):  # after 4 s, and after 5 s without a limit
+    # A frozen collector is restarted after 4 s without a heartbeat. If it has no timeout, it is
+    # restarted 5 s after a stop is expected.
+    for frozen, hurries in ((0, False), (1, True)):
         os.kill(told(environments, "process")[frozen][0], signal.SIGSTOP)
         if hurries:
             environments._collectors._silences[1] = Silence(0.0)
@@ -170,7 +173,7 @@ def test_waiting_for_more_collectors_than_cores_times_out(
 
 
 class Kills(Callback):
-    """Kills a collector repeatedly."""
+    """Kills a collector every 120 steps."""
 
     def __init__(self) -> None:
         self.killed = 0
@@ -178,7 +181,7 @@ class Kills(Callback):
     def on_round(self, trainer: Any) -> None:
         if trainer.steps % 120 == 0:
             found = [each for each in psutil.Process().children(recursive=True) if _collects(each)]
-            if found:  # otherwise, all of them are being restarted
+            if found:  # otherwise, all collectors are being restarted
                 found[self.killed % len(found)].kill()
                 self.killed += 1
 
@@ -186,7 +189,7 @@ class Kills(Callback):
 def _collects(process: psutil.Process) -> bool:
     try:
         return "".join(process.cmdline()).startswith("ray::Collector")
-    except psutil.Error:  # it has ended
+    except psutil.Error:  # the process has ended
         return False
 
 

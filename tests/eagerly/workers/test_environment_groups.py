@@ -20,7 +20,7 @@ def actions(count: int) -> np.ndarray:
 
 
 class Clears(toys.Counting):
-    """Observes the sum of its actions and sets each one to 0 after the step."""
+    """Adds its actions to the observation and sets each action to 0 after the step."""
 
     def step(self, action: np.ndarray) -> Any:
         observation, *rest = super().step(action)
@@ -75,7 +75,7 @@ def test_every_episode_of_every_environment_has_its_own_seed() -> None:
 
     assert starts(0) == starts(0)
     assert starts(0) != starts(1)
-    assert len(set(starts(0))) > 15  # of 20 draws from 1,000 numbers
+    assert len(set(starts(0))) > 15  # 20 draws from 1,000 numbers rarely coincide
 
 
 def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
@@ -118,9 +118,9 @@ def test_an_irreproducible_environment_begins_a_fresh_episode() -> None:
     restored = Environments(environment_maker("Noisy-v0"), 2, seed=0)
     restored.restore(environments.state())
     assert restored.lost.tolist() == [True, True]
-    assert abs(restored.observations[0, 1]) < 4.9  # a step count near 0, plus noise
+    assert abs(restored.observations[0, 1]) < 4.9  # the step count is 0, plus noise
     assert restored.state()["episodes"] == [1, 1]
-    for _ in range(50):  # counted from the start of the fresh episode
+    for _ in range(50):  # the return and length count from the start of the fresh episode
         step = restored.step(actions(2))
     assert step.episodes == [FinishedEpisode(0, 50.0, 50), FinishedEpisode(1, 50.0, 50)]
 
@@ -213,8 +213,8 @@ class Fickle(toys.Counting):
     """Depends on the number of its resets, or has unseeded random rewards.
 
     Args:
-        shows: Where that is visible: "observation", "reward" or "nowhere"; or "draws" for random
-            rewards.
+        shows: "observation" or "reward" shows the number of resets, "nowhere" hides it, and "draws"
+            adds random rewards.
     """
 
     def __init__(self, shows: str) -> None:
@@ -238,13 +238,13 @@ class Fickle(toys.Counting):
 @pytest.mark.parametrize(
     ("shows", "lost"), [("observation", [0]), ("reward", [0]), ("draws", [0]), ("nowhere", [])]
 )
-def test_an_episode_that_is_not_restored_is_detected_if_it_shows(
+def test_an_inexactly_restored_episode_is_detected_if_the_difference_is_visible(
     shows: str, lost: list[int]
 ) -> None:
     make = environment_maker(Fickle, {"shows": shows})
     environments = Environments(make, 1, seed=0)
     environments.start()
-    for _ in range(23):  # into the third episode
+    for _ in range(23):  # stops in the third episode
         environments.step(actions(1))
     restored = Environments(make, 1, seed=0)
     restored.restore(environments.state())
@@ -252,7 +252,7 @@ def test_an_episode_that_is_not_restored_is_detected_if_it_shows(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_irreproducible_episodes_are_remembered(kept: bool) -> None:
+def test_known_irreproducibility_is_saved_and_restored(kept: bool) -> None:
     make = environment_maker(Fickle, {"shows": "nowhere"})
     environments = Environments(make, 1, seed=0, repeats=False)
     environments.start()
@@ -263,7 +263,7 @@ def test_irreproducible_episodes_are_remembered(kept: bool) -> None:
     assert restored.lost.any() != kept
     assert restored.repeats is False  # although its episode was restored
     assert restored.state()["repeats"] is False
-    del state["repeats"]  # as saved before this was known
+    del state["repeats"]  # as in a state saved before it was known
     restored = Environments(make, 1, seed=0, restorable=kept)
     restored.restore(state)
     assert restored.repeats is (True if kept else None)

@@ -1,4 +1,4 @@
-"""Collectors in processes: exact, lightweight, restarted, never orphaned, ignoring signals."""
+"""Collector processes: exact results, low memory, restarts, no orphans, ignored signals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ toys.register()
 
 @pytest.fixture
 def no_child_left() -> Iterator[None]:
-    """Checks that the test leaves no child process; those of other tests may remain."""
+    """Asserts that a test leaves no child process. Children of other tests may remain."""
     before = set(multiprocessing.active_children())
     yield
     assert set(multiprocessing.active_children()) <= before
@@ -90,8 +90,8 @@ def test_a_worker_is_lightweight_ignores_signals_and_is_killed_if_it_does_not_cl
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGHUP)
     assert environments.step(STILL).next_observations[0, :, 1].tolist() == [1, 1]
-    assert [pid for pid, _ in found] == pids(environments)  # none was restarted
-    environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first will sleep for a minute
+    assert [pid for pid, _ in found] == pids(environments)  # no worker was restarted
+    environments.step(np.array([[0, 2], [0, 0]], np.float32))  # makes worker 0 hang in `close`
     workers = workers_of(environments)
     environments.close()
     assert [process.exitcode for process in workers] == [-signal.SIGKILL, 0]
@@ -134,7 +134,7 @@ def test_environments_in_processes_are_bitwise_identical(
         np.testing.assert_array_equal(both[0].observations, both[1].observations)
         seen |= {part for part in what if np.any(getattr(one, part))}
     assert seen == set(what)
-    # Each restores the other's episodes.
+    # Each of the two restores the episodes of the other one.
     for here, there in (both, reversed(both)):
         there.restore(here.state())
         assert not there.lost.any()
@@ -173,7 +173,7 @@ def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
 
         def on_round(self, trainer: Any) -> None:
             environments = trainer.collector.environments
-            if not policy_lag and trainer.steps == 160:  # otherwise, a rollout is in progress
+            if not policy_lag and trainer.steps == 160:  # with a lag, a rollout is in progress
                 answers = environments._ask(dict.fromkeys(range(2), (toys.loaded, ())))
                 Kills.loaded.update(*(each for _, each in answers.values()))
             if trainer.steps in (60, 120):
@@ -184,7 +184,7 @@ def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
     train("parts", callbacks=[Kills()], **first)
     assert Kills.killed == 2
     assert caplog.text.count("restarting and replaying its episodes") >= 2
-    if not policy_lag:  # lightweight although they act
+    if not policy_lag:  # collectors act without TensorFlow
         assert "eagerly.policies.numpy_actor" in Kills.loaded
         assert not {"tensorflow", "keras"} & Kills.loaded
         train("parts", steps=221, collectors="here", num_collectors=0)
@@ -239,7 +239,7 @@ def test_an_unread_answer_is_not_mistaken_for_the_next_one(
         raise KeyboardInterrupt
 
     make = environment_maker("Pendulum-v1")
-    count = 1 if as_it_starts else 2  # the second also receives a request
+    count = 1 if as_it_starts else 2  # a second worker also receives a request
     here, there = Environments(make, count, 0, group_size=1), processes(make, count)
     for environments in (here, there):
         environments.start()
@@ -264,7 +264,7 @@ def test_a_lost_irreproducible_environment_begins_a_fresh_episode() -> None:
     os.kill(pids(environments)[1], signal.SIGKILL)
     step = environments.step(STILL)
     assert environments.lost.tolist() == [False, True]
-    assert np.abs(step.observations[0, :, 1] - [5, 0]).max() < 4.9  # step counts, plus noise
+    assert np.abs(step.observations[0, :, 1] - [5, 0]).max() < 4.9  # steps 5 and 0, plus noise
     assert [len(actions) for actions in environments.state()["actions"]] == [6, 1]
     assert environments.state()["episodes"] == [0, 1]
     assert environments.repeats is False
@@ -289,7 +289,7 @@ def test_a_collector_that_dies_at_every_attempt_is_reported(
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        ("own", "joint 3 is at 80.0 degrees"),  # a class that can be neither pickled nor recreated
+        ("own", "joint 3 is at 80.0 degrees"),  # its class can be neither pickled nor recreated
         ("connection", "ConnectionResetError: the robot hung up"),
         ("runtime", "RuntimeError: the arm is stuck"),
     ],
@@ -364,7 +364,7 @@ def test_a_collector_that_holds_the_interpreter_lock_is_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = environment_maker(toys.Holding, {"mark": str(tmp_path / "mark")})
-    environments = processes(make, 1, timeout=2.0)  # the limit is 4 s of silence
+    environments = processes(make, 1, timeout=2.0)  # the worker counts as frozen after 4 s
     environments.start()
     steps = [environments.step(STILL[:1]) for _ in range(3)]
     assert [float(step.next_observations[0, 0, 1]) for step in steps] == [1, 2, 3]
@@ -378,7 +378,7 @@ def test_a_stopped_collector_does_not_prevent_a_run_from_stopping(
 ) -> None:
     monkeypatch.setattr("eagerly.environments.silence._HURRIED", 2.0)
     monkeypatch.setattr("eagerly.environments.worker_process._PATIENCE", 0.5)
-    environments = made()  # without a timeout, so a frozen process is never lost
+    environments = made()  # has no timeout, so a frozen process never counts as lost
     environments.step(STILL)
     os.kill(pids(environments)[0], signal.SIGSTOP)
     with StopSignals() as signals:
@@ -395,7 +395,7 @@ def test_a_stopped_collector_does_not_prevent_a_run_from_stopping(
 
 
 def test_silence_counts_ticks_beyond_the_timeout_since_the_last_heartbeat() -> None:
-    silence = Silence(3.0)  # and 2 s of grace
+    silence = Silence(3.0)  # adds 2 s of grace
     assert not any(silence.tick() for _ in range(4))
     silence.end()
     assert [silence.tick() for _ in range(5)] == [False] * 4 + [True]
@@ -420,7 +420,7 @@ class Mine(gymnasium.Env):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
     def step(self, action):
-        ctypes.PyDLL(None).sleep(300 if self.hangs else 0)  # with the interpreter lock
+        ctypes.PyDLL(None).sleep(300 if self.hangs else 0)  # holds the interpreter lock
         reward = float("tensorflow" in sys.modules)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), reward, False, False, {}
 
@@ -443,7 +443,7 @@ END
 
 
 def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
-    (path / "tensorflow.py").touch()  # replaces the real one, which takes seconds to import
+    (path / "tensorflow.py").touch()  # replaces TensorFlow, which takes seconds to import
     # Output goes to files: reading a pipe would wait until the last worker has closed it.
     with (path / "out").open("w+") as out, (path / "err").open("w+") as err:
         done = subprocess.run(
@@ -454,7 +454,7 @@ def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
             timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        time.sleep(0.5)  # for error messages of workers
+        time.sleep(0.5)  # workers may still write error messages
     texts = [(path / name).read_text() for name in ("out", "err")]
     return subprocess.CompletedProcess(done.args, done.returncode, *texts)
 
@@ -467,7 +467,7 @@ def test_the_main_program_is_not_rerun_and_its_environments_are_sent(tmp_path: P
     assert done.returncode == 0, done.stderr
     first, workers, rewards = done.stdout.splitlines()
     assert (first, rewards) == ("the program runs", "[0. 0.] [0. 0.]")
-    assert all(gone(int(pid)) for pid in workers.split())  # although they were not closed
+    assert all(gone(int(pid)) for pid in workers.split())  # workers end, although not closed
 
 
 def test_no_worker_outlives_a_killed_trainer_not_even_a_frozen_one(

@@ -31,7 +31,7 @@ ENDED = 15.0  # seconds allowed for all processes to end after the learner
 
 
 def _alone() -> list[str]:
-    """Returns the words that make the command after them run in an isolated network."""
+    """Returns the first words of a command line that runs a command in an isolated network."""
     if not HAS_RAY:
         pytest.skip("Ray is not installed: pip install eagerly[ray]")
     if not (shutil.which("unshare") and shutil.which("ip")):
@@ -42,7 +42,7 @@ def _alone() -> list[str]:
 
 
 @pytest.mark.long
-def test_the_cases_on_a_local_cluster(tmp_path: Path) -> None:
+def test_the_ray_cases_pass_on_a_local_cluster(tmp_path: Path) -> None:
     cases = Path(__file__).with_name("ray_cases.py")
     words = ["-q", "-x", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "cases")]
     done = subprocess.run(
@@ -80,7 +80,7 @@ def test_killed_actors_nodes_and_learners_do_not_change_a_run(
 def test_no_process_of_a_cluster_outlives_its_killed_learner(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--num-envs", "2", "--group-size", "1"]
     words += ["--collectors", "ray", "--run-dir", "run", "--evaluate-every-steps", "200"]
-    # All processes that are new count, whatever their parents are.
+    # All new processes count, regardless of their parents.
     before = {each.pid for each in psutil.process_iter()}
     learner = subprocess.Popen(
         [*_alone(), sys.executable, ROOT / "scripts" / "train.py", *words],
@@ -100,7 +100,7 @@ def test_no_process_of_a_cluster_outlives_its_killed_learner(tmp_path: Path) -> 
         assert learner.poll() is None
         time.sleep(0.1)
     collectors = [pid for pid, text in left().items() if "ray::Collector" in text]
-    os.kill(collectors[0], signal.SIGSTOP)  # stopped, it does not notice that its cluster has ended
+    os.kill(collectors[0], signal.SIGSTOP)  # cannot notice the end of its cluster
     learner.kill()
     learner.wait()
     deadline = time.monotonic() + ENDED

@@ -1,4 +1,4 @@
-"""Recovery from lost collectors, which are scripted here."""
+"""Recovery from lost collectors. A fake returns scripted answers in place of the collectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE = "done"
 
 
 class Scripted:
-    """Returns scripted answers in order and records the requests."""
+    """Replaces collectors: returns scripted answers in order and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -39,14 +39,14 @@ class Scripted:
 
 
 def begun(scripted: Scripted) -> list[tuple[int, int]]:
-    """Returns the group and the episode of each request to begin one."""
+    """Returns the group and the episode number of each request to begin an episode."""
     return [
         (at, given[0][0]) for at, (name, given) in scripted.asked if name is EnvironmentGroup.begin
     ]
 
 
 def log_of(observations: np.ndarray, *, keeps_actions: bool = True) -> EpisodeLog:
-    """Returns a log of environments with these current observations."""
+    """Returns an episode log of environments with the given current observations."""
     log = EpisodeLog(len(observations), keeps_actions=keeps_actions)
     log.observations = observations
     return log
@@ -56,10 +56,10 @@ def test_only_environments_not_restored_by_the_last_attempt_count_as_lost() -> N
     elsewhere, returns = np.zeros((1, 2), np.float32), np.zeros(1)
     scripted = Scripted(
         LostError(),
-        (elsewhere, returns),  # not restored
-        (elsewhere, returns),  # a fresh episode
+        (elsewhere, returns),  # the episode is not restored
+        (elsewhere, returns),  # a fresh episode begins
         LostError(),
-        (BEFORE, returns),  # restored
+        (BEFORE, returns),  # the episode is restored
         DONE,
     )
     recovery = Recovery(scripted, [range(1)], log_of(BEFORE))
@@ -73,7 +73,7 @@ def test_a_collector_lost_while_fresh_episodes_begin_loses_all_its_groups() -> N
     scripted = Scripted(
         *(LostError(), LostError()),
         *((elsewhere, returns), (here, returns)),  # the first group is not restored
-        LostError(),  # while it begins a fresh episode: the other group is lost too
+        LostError(),  # raised while a fresh episode begins: the other group is lost, too
         *((here, returns), (here, returns)),
         *(DONE, DONE),
     )
