@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# A separate trust store for the tests, shared with the processes that they start.
+# The tests and the processes that they start share a separate trust store.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
 from eagerly.quiet import quiet_tensorflow
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# Background jobs and `nohup` ignore these signals, and training runs would inherit that.
+# Background jobs and `nohup` ignore these signals, which training runs would inherit.
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 for _number, _usual in _USUAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -35,20 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
         import tensorflow as tf
     from eagerly.environments.rendering import report_mujoco_warnings
 
-    report_mujoco_warnings()  # also for environments that tests create directly
-    # A run's default thread counts, so that a Trainer in this process does not warn about them.
+    report_mujoco_warnings()  # covers environments that tests create directly
+    # These are a run's default thread counts. With others, a Trainer in this process would warn.
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option for the directory of the TD7 authors' code."""
-    parser.addoption("--td7-authors", help="Directory of the TD7 authors' code, which is not ours")
+    parser.addoption("--td7-authors", help="Directory of the TD7 authors' code (sfujim/TD7)")
 
 
 @pytest.fixture
 def with_graph() -> None:
-    """Enables TensorBoard's graph, which takes longer to trace than the rest of a test run."""
+    """Keeps TensorBoard's graph, whose tracing takes longer than the rest of a small run."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(autouse=True)
 def _logging() -> Iterator[None]:
-    """Removes log handlers of commands run in this process, so that caplog sees records."""
+    """Removes log handlers that a test's commands added, so that `caplog` receives records."""
     yield
     logger = logging.getLogger("eagerly")
     logger.handlers.clear()
@@ -71,7 +71,7 @@ def _logging() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def unoptimized() -> Iterator[None]:
-    """Disables TensorFlow's graph optimizer, a third of the time of small traced functions."""
+    """Disables TensorFlow's graph optimizer, which takes a third of the time of small graphs."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

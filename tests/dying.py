@@ -2,8 +2,8 @@
 
 `python -m tests.dying` is part of `make fuzz`. It prints a table of all file operations in three
 scenarios: a single checkpoint, a resumed run and a new run. The traced process is forked from one
-that has imported TensorFlow but not started its threads. It is paused after each operation while
-its files are copied. The copy therefore equals the files of a process killed at that point.
+that has imported TensorFlow but has not started the threads of TensorFlow. After each operation, it
+is paused while its files are copied. The copy therefore equals the files of a process killed then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_every_steps": 50,
 }
 BEFORE, DYING, AFTER = 300, 350, 400  # target steps of the initial, killed and resumed run
-SCENARIOS = ("checkpoint", "continue", "begin")
+SCENARIOS = ("checkpoint", "resumed run", "new run")
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Survival:
         number: The operation after which the process was killed, counted from 1.
         operation: The name of that operation.
         path: The file, relative to the run directory.
-        published: Steps of the newest remaining checkpoint; 0 for none.
+        published: Steps of the newest checkpoint that was left; 0 if none was.
         equal: Whether the resumed run equals an uninterrupted one.
-        said: Lines logged on resuming.
-        left: Files that are left over or missing.
+        said: Lines logged while the run was resumed.
+        left: Files that only one of the resumed and the uninterrupted run has.
     """
 
     number: int
@@ -67,11 +67,11 @@ def survivals(scenario: str, folder: Path) -> list[Survival]:
     from tests.small_runs import train_in
 
     run, straight = folder / "run", folder / "straight"
-    if scenario == "begin":
-        run.mkdir()  # empty
+    if scenario == "new run":
+        run.mkdir()
     else:
         train_in(run, **SETTINGS | {"steps": BEFORE})
-    end = AFTER if scenario != "begin" else DYING - BEFORE + 50
+    end = AFTER if scenario != "new run" else DYING - BEFORE + 50
     train_in(straight, **SETTINGS | {"steps": end})
     expected, names = digests(straight), _names(straight)
     output = subprocess.run(
@@ -109,7 +109,7 @@ def _names(run: Path) -> set[str]:
 
 def _die(scenario: str, folder: Path) -> None:
     """Copies the run after every operation and prints the operation."""
-    import eagerly.training.trainer  # noqa: F401  - needed by every process
+    import eagerly.training.trainer  # noqa: F401  - imported once, before the fork
 
     run = folder / "run"
     for number, operation in enumerate(traced(_scenario(scenario, run), run), 1):
@@ -126,7 +126,7 @@ def _scenario(name: str, path: Path) -> Callable[[], None]:
         if name != "checkpoint":
             begin()
         new = SMALL | SETTINGS | {"steps": DYING - BEFORE}
-        trainer = Trainer(open_run(path, "td3", new if name == "begin" else {"steps": DYING}))
+        trainer = Trainer(open_run(path, "td3", new if name == "new run" else {"steps": DYING}))
         save = trainer.checkpoint
         if name == "checkpoint":
             trainer.checkpoint = lambda: (begin(), save(), end())  # type: ignore[method-assign]
@@ -163,7 +163,7 @@ def main(children: tuple[str, Path] | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = survivals(scenario, Path(folder))
         bad += sum(not one.equal or bool(one.left) for one in found)
-        click.echo(f"\n### {scenario.capitalize()}: {len(found)} operations\n\n{table(found)}")
+        click.echo(f"\n### {scenario.capitalize()}: {len(found)} file operations\n\n{table(found)}")
     sys.exit(bool(bad))
 
 

@@ -1,12 +1,12 @@
 """Damages run directories at random and checks how they are handled.
 
 `make fuzz` runs `python -m tests.fuzzing --cases 10000`. Of every eight cases, one is from
-`tests.unlucky`, three are hostile (`tests.strangers`), and four are accidents. An accident copies a
-small run, damages one of its files, and opens it as `train.py` and `load_policy` do. The outcome
-must be one of these:
+`tests.unlucky`, three are hostile (`tests.strangers`), and four are accidents. In an accident, one
+file of a copy of a small run is damaged, and the copy is opened as `train.py` and `load_policy` do.
+The outcome must be one of these:
 
 - The run resumes from the newest checkpoint or the one before it. All variables, transitions,
-  counters and random states match that checkpoint, and any other damage is logged.
+  counters and random states match that checkpoint, and damage to curves is logged.
 - A `RunError` is raised, and the directory stays unchanged.
 
 Every 50th case also continues training, and is compared with an undamaged run. Cases are
@@ -39,7 +39,7 @@ from tests.unlucky import UnluckyRuns
 
 STEPS = (150, 200)  # steps of the two checkpoints
 TRAINED_TO = 240
-ONE_IN = 50  # cases that continue training
+ONE_IN = 50  # every 50th case continues training
 LIMIT_SECONDS = 60
 CHUNK = 250  # cases per process
 SETTINGS: dict[str, Any] = {
@@ -104,7 +104,7 @@ class Fuzzer:
         self._unlucky = UnluckyRuns(folder)
 
     def _expected_states(self) -> dict[int, tuple[str, str]]:
-        """Returns digests of the state and of the best policy for each checkpoint."""
+        """Returns, by the steps of each checkpoint, digests of the state and of the best policy."""
         states = {}
         for steps in reversed(STEPS):
             copy = self._copy(f"expected-{steps}")
@@ -186,7 +186,7 @@ class Fuzzer:
 
 
 def _opened(path: Path) -> Any:
-    """Resumes a run without training; logged lines are in the trainer's `lines`."""
+    """Opens a run to resume it, but does not train. Logged lines are in `lines` of the trainer."""
     from eagerly import Trainer, open_run
     from tests.small_runs import logged
 
@@ -257,7 +257,7 @@ def _grown(path: Path) -> list[str]:
 
 
 def _is_prefix(name: str, copy: Path, base: Path) -> bool:
-    """Returns whether a truncated file is a prefix of the original, or is new."""
+    """Returns whether a file of the copy is a prefix of the original, or has no original."""
     if not (base / name).exists():
         return True
     return (copy / name).exists() and (base / name).read_bytes().startswith(
@@ -266,7 +266,7 @@ def _is_prefix(name: str, copy: Path, base: Path) -> bool:
 
 
 def _kind(name: str) -> str:
-    """Returns the kind of a file, for the table."""
+    """Returns the name of a kind of file in the table."""
     if name.startswith("checkpoints"):
         newest = "newest" if name.split("/")[1].startswith(f"{STEPS[-1]:012d}") else "one before"
         return f"{newest}: {name.split('/')[2].split('-0')[0]}"
@@ -285,7 +285,7 @@ def run_cases(first: int, last: int) -> Iterator[Outcome]:
 
 
 def _chunk(first: int, last: int) -> list[Outcome]:
-    """Runs cases in separate processes; a crash or a hang is a bad outcome."""
+    """Runs cases in a separate process. After a crash or hang, a bad outcome, it starts another."""
     outcomes: list[Outcome] = []
     while (begin := first + len(outcomes)) < last:
         process = subprocess.Popen(
@@ -318,7 +318,7 @@ def table(outcomes: list[Outcome]) -> str:
 @click.command()
 @click.option("--cases", default=10_000, show_default=True)
 @click.option("--jobs", default=2, show_default=True)
-@click.option("--range", "range_", type=(int, int), help="Print these as JSON, from this process.")
+@click.option("--range", "range_", type=(int, int), help="Run only these cases, and print JSON.")
 def main(cases: int, jobs: int, range_: tuple[int, int] | None) -> None:
     """Fuzzes the loaders and prints two tables; fails if any outcome is bad."""
     if range_:

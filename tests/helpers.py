@@ -96,7 +96,7 @@ def small_config(name: str, **settings: Any) -> Any:
     """Returns the settings of a small agent."""
     small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
     if settings.get("memory", "none") != "none":
-        del small["batch_size"]  # recurrent agents use sequence settings instead
+        del small["batch_size"]  # recurrent agents do not use it
     return agent_class(name).Config(**small | settings)
 
 
@@ -178,7 +178,7 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
 
 
 def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
-    """Returns the random numbers of one of an agent's updates."""
+    """Returns the source of random numbers in an update of an agent."""
     return UpdateRandom(agent.seed, tf.constant(update, tf.int64), agent.inputs.dtype)
 
 

@@ -1,8 +1,8 @@
 """Checks that the project's prose reads as native technical English.
 
-`python -m tests.prose` is part of `make lint`; `--list` prints every marked passage. A marked
-passage is a place to look at. Rewrite it around the technical noun and a verb, or add an exception
-to `ALLOWED` if the construction is the natural one there.
+`python -m tests.prose` is part of `make lint`; `--list` prints every marked passage. Rewrite a
+marked passage with the technical noun and a verb. If its construction is natural English, add an
+exception to `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONSTRUCTIONS = {
     "number without comma": r"(?<![\d.,])\d{1,3} \d{3}(?![\d.])",
 }
 FIRST_WORDS = re.compile(r"(Makes|Takes|Says|Lets|Gives|Refuses|What|Whether|Who|How)\b")
-# Natural uses, which are taken out of a passage before it is searched.
+# Natural uses, which are removed from a passage before the search for constructions.
 ALLOWED = (
     r"\bas many( \w+)? as\b",
     r"\bpromised\b|\bsurprised\b|\badvertised\b|\bcomprised\b|\bexercised\b|\bcompromised\b",
@@ -56,7 +56,7 @@ ALLOWED = (
 
 
 def units(source: str) -> Iterator[tuple[int, str]]:
-    """Yields the line and the text of each docstring, comment, message of an exception and help."""
+    """Yields line and text of each docstring, comment, exception message and help text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if text := ast.get_docstring(node):
@@ -74,21 +74,21 @@ def units(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _strings(node: ast.AST) -> list[str]:
-    """Returns the strings in an expression, each with its f-string parts joined."""
+    """Returns all strings in an expression. The parts of an f-string are joined."""
     if text := _joined(node):
         return [text]
     return [text for child in ast.iter_child_nodes(node) for text in _strings(child)]
 
 
 def _joined(node: ast.AST) -> str:
-    """Returns the text of a string, with a mark for each value in it; "" for other expressions."""
+    """Returns the text of a string, with {} for formatted values, or "" for other expressions."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_joined(part) or "{}" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def paragraphs(page: str) -> Iterator[tuple[int, str]]:
-    """Yields the line and the text of each paragraph of Markdown, without code."""
+    """Yields line and text of each paragraph of a Markdown page, without code blocks."""
     inside, start, lines = False, 1, list[str]()
     for number, line in enumerate([*page.splitlines(), ""], 1):
         fence = line.lstrip().startswith(("```", ":::"))
@@ -103,7 +103,7 @@ def paragraphs(page: str) -> Iterator[tuple[int, str]]:
 
 
 def constructions(text: str) -> list[str]:
-    """Returns the names of the constructions in a passage that native technical prose avoids."""
+    """Returns the names of the constructions that a passage contains."""
     plain = re.sub(r"`[^`]*`|\"[^\"]*\"|\]\([^)]*\)|https?://\S+", "`", text)
     for allowed in ALLOWED:
         plain = re.sub(allowed, " ", plain)
@@ -119,14 +119,14 @@ def constructions(text: str) -> list[str]:
 
 
 def files(places: tuple[str, ...], ending: str) -> Iterator[Path]:
-    """Yields the files with an ending at and below some places."""
+    """Yields the given files, and the files with an ending in the given folders."""
     for place in places:
         path = ROOT / place
         yield from sorted(path.rglob(f"*{ending}")) if path.is_dir() else [path]
 
 
 def main() -> int:
-    """Prints the shares of marked passages, and one sentence if one is too high."""
+    """Prints the shares of marked passages. Returns 1, after an error, if a share is too high."""
     is_wrong = False
     for places, ending, read, most, kind in (
         (CODE, ".py", units, MOST_UNITS, "docstrings, comments, messages and help texts"),

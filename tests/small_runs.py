@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {
     "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
-    # Six eager updates take less time than tracing one. Tests that need many use graph mode, where
-    # tracing one update per call takes half as long as tracing several.
+    # Six eager updates take less time than tracing one. Tests with many updates use graph mode, in
+    # which tracing one update per call takes half as long as tracing several.
     "updates_per_call": 1,
     "replay_ratio": 0.02,
     "evaluate_every_steps": 150,
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "hidden_sizes": (8, 8),
     "batch_size": 16,
     "mode": "eager",
-    "policy_delay": 1,  # halves tracing compared with 2
+    "policy_delay": 1,  # tracing takes half as long as with 2
 }
 TD3S = ("policy_delay",)  # settings that only TD3 has
 
@@ -48,7 +48,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects the package's log messages while entered."""
+    """Collects the package's log messages within a `with` block."""
     logger, handler = logging.getLogger("eagerly"), _Lines()
     level = logger.level
     logger.addHandler(handler)

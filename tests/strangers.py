@@ -1,14 +1,14 @@
 """Random hostile run directories and command lines.
 
-Part of `make fuzz`, together with the accidents of `tests.fuzzing`. Each case copies a small run
-into a separate directory with modules that leave a trace when imported, and with files outside the
-run that must not change. The case makes the run hostile in one of the ways listed in `KINDS`, and
+The cases are part of `make fuzz`, like the accidents of `tests.fuzzing`. Each case copies a small
+run into a directory that also contains modules that leave a trace when imported, and files outside
+the run that must not change. The case makes the run hostile in one of the ways in `KINDS`, and
 opens it in every way available to users.
 
 A case fails if:
 
 - one of these modules runs, or a file outside the run changes;
-- a setting reaches outside the process without consent;
+- a setting with effects outside the process is applied without consent;
 - an exception other than `RunError` occurs;
 - a rejected run is changed;
 - a control character is printed;
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS = 12  # additional steps of cases that continue training
-ONE_IN = 4  # cases that continue training
+ONE_IN = 4  # one case in four continues training
 MOST_MEMORY = 2**18  # KiB by which the process may grow per case
 
 _EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
@@ -55,7 +55,7 @@ class Stranger:
 
     Args:
         folder: The folder for the copies.
-        base: The run.
+        base: The directory of the run.
     """
 
     def __init__(self, folder: Path, base: Path) -> None:
@@ -86,7 +86,7 @@ class Stranger:
             word = "BAD: changed what lies outside"
         if (grown := _peak() - memory) > MOST_MEMORY:
             word = f"BAD: took {grown >> 10} MiB of memory"
-        for folder in (stage / "run").rglob("*"):  # a case may have removed its own permissions
+        for folder in (stage / "run").rglob("*"):  # a case may have removed permissions
             with suppress(OSError):
                 folder.chmod(0o700)
         shutil.rmtree(stage, ignore_errors=True)
@@ -105,7 +105,7 @@ class Stranger:
         except RunError as error:
             said.append(str(error))
             changed = {n for n, c in _contents(stage / "run").items() if before.get(n) != c}
-            begun = "after step" in str(error)  # failed during training
+            begun = "after step" in str(error)  # the error occurred during training
             if not begun and (changed - {"lock"} or len(_contents(stage / "run")) < len(before)):
                 return "BAD: refused, but changed the directory", f"{changed}: {said}"
             return "refused", " / ".join(said)
@@ -116,7 +116,7 @@ class Stranger:
     # --- kinds of attacks ---------------------------------------------------------------------
 
     def name(self, stage: Path, draw: random.Random) -> str:
-        """Puts the name of a module into any section, with a valid seal."""
+        """Sets a field of the run's documents to the name of a module, with a valid seal."""
         section = draw.choice(["", "settings"])
         key = draw.choice(["agent", "env", "actor", "critic", "models", "env_kwargs", "preset"])
         value: Any = (
@@ -128,7 +128,7 @@ class Stranger:
         return f"{section}.{key} = {value}"
 
     def reach(self, stage: Path, draw: random.Random) -> str:
-        """Changes settings that reach outside the process: addresses, processes, arguments."""
+        """Changes settings with effects outside the process, such as addresses and processes."""
         count = draw.choice([1, 3, 64])
         several = {"num_envs": 64, "group_size": 1, "num_collectors": count}
         change = draw.choice(
@@ -143,7 +143,7 @@ class Stranger:
         return str(change)
 
     def array(self, stage: Path, draw: random.Random) -> str:
-        """Replaces an array in a checkpoint by one of another shape, dtype or size."""
+        """Replaces an array in a checkpoint with one of another shape, dtype or size."""
         import numpy as np
 
         from eagerly.storage.arrays import npz_chunks, read_npz
@@ -200,7 +200,7 @@ class Stranger:
         return what
 
     def reseal(self, stage: Path, draw: random.Random) -> str:
-        """Puts an odd value anywhere in the settings or a manifest, with a valid seal."""
+        """Replaces or deletes a random value in the settings or a manifest, with a valid seal."""
         odd = draw.choice(_ODD)
         paths = [
             stage / "run" / "config.json",
@@ -241,8 +241,8 @@ class Stranger:
         return f"{place} -> {target.relative_to(stage)}"
 
     def hard_link(self, stage: Path, draw: random.Random) -> str:
-        """Hard-links a file of the run to the outside, or a file from outside into the run."""
-        if draw.random() < 0.3:  # as `cp -al` does
+        """Creates hard links outside to files of the run, or in the run to a file outside."""
+        if draw.random() < 0.3:  # links all files, as `cp -al` does
             shutil.copytree(stage / "run", stage / "outside" / "copy", copy_function=os.link)
             return "all"
         place = draw.choice([*self.files, *(f"{f}.tmp" for f in self.files), "lock", *_NEW])
@@ -283,12 +283,12 @@ class Stranger:
             ]
         )  # fmt: skip
         claimed = draw.choice([len(content), 2**40, 2**63, 2**64 - 1, 2**31, len(content) + 1])
-        if draw.randrange(4) == 0:  # empty values, each decoded to 50 times its two bytes
+        if draw.randrange(4) == 0:  # many values of 2 bytes, which take 100 bytes when decoded
             content = b"\x2a\x80\x80\x80\x08" + b"\x0a\x00" * 2**23
             claimed = len(content)
         length = struct.pack("<Q", claimed)
         record = length + struct.pack("<I", masked_crc32c(length)) + content
-        record += struct.pack("<I", masked_crc32c(content[:100]))  # readers need not check it
+        record += struct.pack("<I", masked_crc32c(content[:100]))  # this checksum need not be valid
         (events, *_) = (stage / "run").glob("events.out.tfevents.*")
         if draw.random() < 0.5:
             with events.open("ab") as file:
@@ -300,15 +300,16 @@ class Stranger:
         return f"{claimed} bytes claimed, {len(content)} there"
 
     def command_line(self, stage: Path, draw: random.Random) -> list[str]:
-        """Returns a command line of existing options with odd values."""
+        """Returns a command line that gives unusual values to existing options."""
         from eagerly.agents.td3_config import TD3Config
         from eagerly.scripts.flags import options_of, resumable_options
         from eagerly.storage.config import RunConfig
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
-        odd = [value.replace("\ud800", "\udcff") for value in odd]  # how undecodable bytes arrive
-        odd = [value for value in odd if "evil" not in value]  # typed module names may be imported
+        # In arguments, Python decodes undecodable bytes as \udc80 to \udcff.
+        odd = [value.replace("\ud800", "\udcff") for value in odd]
+        odd = [value for value in odd if "evil" not in value]  # modules that users name may run
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):
@@ -360,7 +361,7 @@ KINDS: dict[str, Callable[[Stranger, Path, random.Random], Any]] = {
 
 
 def _read(stage: Path) -> list[str]:
-    """Reads the run in every way without training; returns the error messages."""
+    """Reads the run in every way except training, and returns the error messages."""
     from eagerly import load_policy
     from eagerly.curves.tables import read_groups
     from eagerly.errors import RunError
@@ -430,7 +431,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 
 def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Edits a document and reseals it, without validating the values."""
+    """Edits a sealed document and reseals it, without validation."""
     from eagerly.storage.documents import sealed
 
     document = json.loads(path.read_text())

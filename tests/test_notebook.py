@@ -1,4 +1,4 @@
-"""Runs the README's code in a notebook, whose cells must print nothing else."""
+"""Runs the README's code in a notebook, in which cells must print only their own output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _shown(output: Any) -> str:
 
 
 def _each_line(shown: list[str]) -> str:
-    """Returns the printed lines, each prefixed with "stdout: ", however they were batched."""
+    """Returns the printed lines, each with the prefix "stdout: ", even if some were joined."""
     return re.sub(r"\n(?=\d)", r"\nstdout: ", "".join(shown))
 
 

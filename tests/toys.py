@@ -15,11 +15,12 @@ import numpy as np
 
 
 class Counting(gymnasium.Env):
-    """Observes (episode's seed, step in the episode); reward 1; ends after `length` steps.
+    """Returns observations (random number of the episode, step in the episode) and rewards of 1.
 
     Args:
         length: Steps in an episode.
-        terminates: Whether it terminates then; otherwise a TimeLimit must truncate it.
+        terminates: Whether an episode terminates after `length` steps. Otherwise, a TimeLimit must
+            truncate it.
         noisy: Whether observations differ between runs regardless of the seed.
     """
 
@@ -90,7 +91,7 @@ class Holding(Counting):
     """Holds the interpreter lock for ten minutes in the second step of the first process.
 
     Args:
-        mark: A file whose existence marks later processes.
+        mark: A file that the first process creates in this step. Processes that find it continue.
     """
 
     def __init__(self, mark: str) -> None:
@@ -105,7 +106,7 @@ class Holding(Counting):
 
 
 def tell(group: Any, method: str) -> list[Any]:
-    """Returns the results of a method of each environment in a group."""
+    """Calls a method of each environment in a group, and returns the results."""
     return [env.get_wrapper_attr(method)() for env in group.envs]
 
 
@@ -120,7 +121,7 @@ def interrupt(group: Any) -> None:
 
 
 class Regulator(gymnasium.Env):
-    """x' = x + u / 2, reward -(x² + u² / 4), 10 steps: the one-dimensional LQR problem."""
+    """A one-dimensional LQR problem of 10 steps: x' = x + u / 2, with reward -(x² + u² / 4)."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
@@ -156,7 +157,7 @@ class Broken(Counting):
 
     Args:
         part: "reward" or "observation".
-        value: That value.
+        value: The value that is not finite.
     """
 
     def __init__(self, part: str, value: float) -> None:
@@ -175,7 +176,7 @@ class Broken(Counting):
 
 
 class PanicError(BaseException):
-    """Like PyO3's exception for a panic in Rust: not derived from `Exception`."""
+    """Like the exception of PyO3 for a panic in Rust, which is not derived from `Exception`."""
 
 
 class Faulty(Counting):
@@ -223,7 +224,7 @@ class Faulty(Counting):
 
 
 class Elsewhere(Counting):
-    """Requires a package that exists only in one process."""
+    """Can be created in only one process, as if other processes lacked a package."""
 
     def __init__(self, only_in: int) -> None:
         super().__init__()
@@ -232,7 +233,7 @@ class Elsewhere(Counting):
 
 
 class Slow(Counting):
-    """Is slow to create in a worker process, as on a busy machine."""
+    """Takes long to create in a worker process, as on a busy machine."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -247,13 +248,14 @@ class NanReset(Counting):
 
 
 class Gears(gymnasium.Env):
-    """Observes a number and a gear, which the action should match; the best return is 0.
+    """Returns a number and a gear as observation. The best action equals both, with return 0.
 
     The mask in `info` marks the valid gears, which include the matching one. An invalid gear raises
     a `ValueError`.
 
     Args:
-        says: The mask: "right", "nothing valid" in step 7, or "nothing" for no mask.
+        says: "right" for a correct mask, "nothing valid" for a mask of zeros after step 7, or
+            "nothing" for no mask.
     """
 
     observation_space = gymnasium.spaces.Dict(
@@ -299,12 +301,12 @@ class Gears(gymnasium.Env):
 
     @property
     def _says_nothing_valid(self) -> bool:
-        # After the last step, no mask is needed.
+        # No action follows the last step, so the mask may be all zeros.
         return self.count == 8 or (self.says == "nothing valid" and self.count == 7)
 
 
 class Camera(gymnasium.Env):
-    """Observes two frames of noise, the newest last, and the number of steps."""
+    """Returns two frames of noise, the newest last, and the number of steps as observation."""
 
     observation_space = gymnasium.spaces.Dict(
         {
@@ -346,9 +348,9 @@ class TextObservations(Counting):
 
 
 class Failing(Counting):
-    """Raises an error of a given kind in a step, or on creation in another process.
+    """Raises an error of a given kind in a step, or when created outside the process `made_in`.
 
-    Defined here because workers import the environment's module, and this one is lightweight.
+    It is defined here because workers import its module, and importing this module is fast.
     """
 
     def __init__(self, error: str, made_in: int = 0) -> None:
@@ -424,7 +426,7 @@ class Reach(gymnasium.Env):
 
 
 class MixedReach(Reach):
-    """Moves the point by an array, or not at all."""
+    """Moves the point by an array, but only if a discrete action is 1."""
 
     action_space = gymnasium.spaces.Dict(
         {
@@ -438,7 +440,7 @@ class MixedReach(Reach):
 
 
 class ScaledReach(Reach):
-    """Its reward depends on `info` and is not computed in batches."""
+    """Has a reward that depends on `info` and cannot be computed in batches."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(-info["scale"] * np.linalg.norm(achieved - desired))

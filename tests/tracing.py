@@ -14,7 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.restype = ctypes.c_long
 _LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _SYSCALL, _SEIZE, _GET_SYSCALL_INFO = 24, 0x4206, 0x420E
-_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # TRACESYSGOOD; fork, vfork, clone; EXITKILL
+_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # TRACESYSGOOD, TRACE(V)FORK, TRACECLONE, EXITKILL
 _WALL = 0x40000000
 _ENTRY, _EXIT = 1, 2
 
@@ -42,7 +42,7 @@ _BY_DESCRIPTOR = {
     "sendfile",
 }  # fmt: skip
 _MARKS = {"access", "faccessat", "faccessat2"}
-_OPEN = "/proc/self/fd/"  # refers to an open folder
+_OPEN = "/proc/self/fd/"  # followed by the descriptor of an open folder
 _MARK = "/mark-of-a-traced-process"
 
 
@@ -52,7 +52,7 @@ class _Info(ctypes.Structure):
         ("pad", ctypes.c_uint8 * 3),
         ("arch", ctypes.c_uint32),
         ("pointers", ctypes.c_uint64 * 2),
-        ("values", ctypes.c_uint64 * 7),  # entry: number and six arguments; exit: result
+        ("values", ctypes.c_uint64 * 7),  # on entry: number, 6 arguments; on exit: result
     ]
 
 
@@ -65,7 +65,7 @@ class Operation:
 
 
 def can_trace() -> bool:
-    """Returns whether processes may trace their children here, and the call numbers are known."""
+    """Returns whether this machine lets processes trace children, and has known call numbers."""
     if not _NAMES:
         return False
     child = os.fork()
@@ -88,7 +88,7 @@ def traced(run: Callable[[], None], folder: Path) -> Iterator[Operation]:
 
     Args:
         run: The function.
-        folder: The folder. Operations elsewhere are ignored.
+        folder: The folder. Operations on files elsewhere are ignored.
     """
     child = os.fork()
     if child == 0:
@@ -150,7 +150,7 @@ def _operations(child: int, folder: str) -> Iterator[Operation]:
 
 
 def _path(thread: int, name: str, arguments: list[int]) -> str:
-    """Returns the file that a system call changes; "" if it is only read."""
+    """Returns the file that a system call changes, or "" if the call only opens it to read."""
     if name in _BY_DESCRIPTOR or name == "copy_file_range":
         descriptor = arguments[2] if name == "copy_file_range" else arguments[0]
         return _of_descriptor(thread, descriptor)

@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 4,
     "check_env": False,
 }
-_VALUES: dict[str, tuple[int, Any]] = {  # index in the result of `step`, and its odd value
+_VALUES: dict[str, tuple[int, Any]] = {  # an index in the result of `step`, and its new value
     "observation of another shape": (0, np.zeros(5)),
     "observation that is NaN": (0, np.full(2, np.nan)),
     "observation None": (0, None),
@@ -97,7 +97,7 @@ class UnluckyRuns:
         return digests(path)
 
     def run(self, case: int) -> tuple[str, str, str, str]:
-        """Returns the kind of a case, the step, the outcome and the message."""
+        """Runs a case. Returns its kind, the step, the outcome and the message."""
         from eagerly.errors import RunError
         from eagerly.storage.lock import is_locked
 

@@ -1,7 +1,8 @@
 """Networks and Adam in plain NumPy with hand-derived gradients, for the reference agents.
 
-They are slow and share no code with `eagerly.agents`. Networks are lists of (kernel, bias). Hidden
-layers use ReLU, and the actor ends in tanh. A critic's action joins the input of layer `join`.
+The code is slow and shares nothing with `eagerly.agents`. Networks are lists of (kernel, bias).
+Hidden layers use ReLU, and the actor ends in tanh. A critic concatenates the action to the input of
+layer `join`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Gradient = list[tuple[np.ndarray, np.ndarray]]
 def forward(
     network: Network, inputs: np.ndarray, action: np.ndarray | None = None, join: int = 0
 ) -> list[np.ndarray]:
-    """Returns the input of every layer, and the linear output of the last."""
+    """Returns the inputs of all layers, followed by the linear output of the last layer."""
     trail = []
     hidden = inputs
     for depth, (kernel, bias) in enumerate(network):
@@ -30,7 +31,7 @@ def forward(
 def backward(
     network: Network, trail: list[np.ndarray], gradient: np.ndarray, actions: int = 0, join: int = 0
 ) -> tuple[Gradient, np.ndarray]:
-    """Returns the gradients of all weights and of the action, given that of the last output."""
+    """Returns the gradients with respect to weights and action, given the output gradient."""
     gradients: Gradient = []
     of_action = np.zeros((len(gradient), 0))
     for depth in reversed(range(len(network))):
@@ -128,13 +129,13 @@ def actor_gradients(
 
 
 def network_of(variables: list, member: int | None = None) -> Network:
-    """Copies the weights of an `eagerly` model, or of one member of its critics."""
+    """Copies the weights of an `eagerly` model, or those of one critic if `member` is given."""
     arrays = [v.numpy() if member is None else v.numpy()[member] for v in variables]
     return list(zip(arrays[::2], arrays[1::2], strict=True))
 
 
 def difference(pairs: dict[str, tuple[Network, Network]]) -> str | None:
-    """Returns the name of the first weights that differ, or None."""
+    """Returns the name of the first kernel or bias that differs, or None."""
     for name, (ours, theirs) in pairs.items():
         for depth, (layer, other) in enumerate(zip(ours, theirs, strict=True)):
             for part in (0, 1):

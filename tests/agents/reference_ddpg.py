@@ -16,7 +16,7 @@ from tests.agents.reference import (
 
 
 class ReferenceDDPG:
-    """The agent of Algorithm 1, from given networks."""
+    """DDPG as in Algorithm 1, starting from given networks."""
 
     def __init__(
         self,

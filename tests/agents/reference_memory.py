@@ -1,7 +1,7 @@
 """One update of recurrent TD3 in NumPy, as loops over sequences and steps.
 
-Forward passes loop over single steps, and gradients are central differences of the losses. Only the
-order of the weights is shared with `agents/` and `networks/`.
+Forward passes loop over single steps, and gradients are central differences of the losses. The code
+shares only the order of the weights with `agents/` and `networks/`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Encoder:
 
 
 class ReferenceUpdate:
-    """Copies an agent's weights and makes the first update of the copies."""
+    """Updates copies of an agent's weights as the agent's first update does."""
 
     def __init__(self, agent: Any, memory: str) -> None:
         self.memory, self.config = memory, agent.config
@@ -77,7 +77,7 @@ class ReferenceUpdate:
         return float((x @ last + last_bias)[0])
 
     def _features(self, weights: Weights, window: Any, row: int) -> list[np.ndarray]:
-        """Returns the features before each step of a sequence, and after its last step."""
+        """Returns the features of the observations before each step and after the last step."""
         encoder = self._encoder(weights)
         count = int((window.role[row] > 0).sum())
         return [
@@ -167,6 +167,6 @@ class ReferenceUpdate:
             gradients.append(gradient)
         for part, gradient in zip(weights, gradients, strict=True):
             # In the first step, m / (1 - β₁) and v / (1 - β₂) are the gradient and its square.
-            # Keras adds epsilon before the bias correction, so it is divided by √(1 - β₂).
+            # Keras adds epsilon before the bias correction, so epsilon is divided by √(1 - β₂).
             epsilon = self.config.adam_epsilon / np.sqrt(1 - 0.999)
             part -= rate * gradient / (np.abs(gradient) + epsilon)

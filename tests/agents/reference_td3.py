@@ -1,4 +1,4 @@
-"""TD3 in plain NumPy, written from Algorithm 1 of the paper."""
+"""TD3 in plain NumPy, written from Algorithm 1 of Fujimoto et al. 2018."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.agents.reference import (
 
 
 class ReferenceTD3:
-    """The agent of Algorithm 1, from given networks."""
+    """TD3 as in Algorithm 1, starting from given networks."""
 
     def __init__(
         self,

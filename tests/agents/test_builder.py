@@ -1,4 +1,4 @@
-"""Builders of actor and critics, also custom ones."""
+"""Builders of actors and critics, including custom builders."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ def test_the_clock_excludes_the_update_in_progress() -> None:
     clock.count_with(counter)
     assert int(clock.passed()) == 7
     with clock.during(tf.constant(8, tf.int64)):
-        counter.assign(50)  # a call counts all of its updates at its start
+        counter.assign(50)  # a call counts all of its updates when it starts
         assert int(clock.passed()) == 7
     assert int(clock.passed()) == 50
 
 
-def test_one_program_serves_all_updates() -> None:
+def test_one_traced_program_serves_all_updates() -> None:
     clock = Clock()
 
     @tf.function

@@ -38,7 +38,7 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
-# XLA compiles a TD7 update for ten seconds.
+# Compiling a TD7 update with XLA takes ten seconds.
 LONG = {("xla", "td7"), ("graph", "td7")}
 MODES_AND_AGENTS = [
     pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
@@ -48,13 +48,13 @@ MODES_AND_AGENTS = [
 EAGER = {("eager", name) for name in agent_names()}
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
-    # Without long tests, TD7 is compiled only here.
+    # If long tests are skipped, only this test compiles TD7.
     pytest.param(name, seed, marks=() if (name, seed) == ("td7", 0) else pytest.mark.long)
     for name in agent_names()
     for seed in range(2)
 ]
 
-# Agents that consist of an actor and critics, with targets that follow by tau.
+# Agents with an actor and critics, whose target networks are updated by averaging with tau.
 PAIRS = tuple(name for name in agent_names() if "tau" in config_class(name).SETTINGS)
 
 
@@ -84,14 +84,14 @@ def make_pair(pair_name: str) -> Make:
 
 @pytest.fixture
 def agent(name: str) -> Agent:
-    """A small agent as `make` creates it, in less time."""
+    """A small agent like those of `make`, but built once and reset, which is faster."""
     made: Agent = shared_agent(name)
     return made
 
 
 @pytest.fixture
 def pair(pair_name: str) -> Agent:
-    """A small agent as `make_pair` creates it, in less time."""
+    """A small agent like those of `make_pair`, but built once and reset, which is faster."""
     made: Agent = shared_agent(pair_name)
     return made
 
@@ -99,7 +99,7 @@ def pair(pair_name: str) -> Agent:
 # --- seeds, calls, modes ----------------------------------------------------------------------
 
 
-def test_equal_seeds_give_equal_weights_and_other_seeds_different_ones(make: Make) -> None:
+def test_equal_seeds_give_equal_weights_and_different_seeds_do_not(make: Make) -> None:
     one, same, other = (make(seed=seed) for seed in (0, 0, 1))
     for each in (one, same, other):
         each.train(filled_buffer(), 2)
@@ -108,14 +108,14 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_different_ones(make: Mak
 
 
 def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """Asserts that one update had equal results up to rounding.
+    """Asserts that the variables after one update are equal up to rounding.
 
-    Adam's first step is nearly the sign of the gradient. If a gradient is within rounding of 0, no
-    tolerance holds (docs/eager-and-compiled.md), and large networks have such weights.
+    Up to five weights may differ more. Adam's first step is nearly the sign of the gradient, so a
+    gradient within rounding of 0 gives an arbitrary step (docs/eager-and-compiled.md).
     """
     differences = []
     for path, values in expected.items():
-        if "optimizer" in path:  # gradient moments
+        if "optimizer" in path:  # Adam's moments must all be close
             np.testing.assert_allclose(found[path], values, 1e-5, 1e-7, err_msg=path)
         differences.append(np.abs(found[path] - values).ravel() - 1e-5 * np.abs(values).ravel())
     difference = np.concatenate(differences)
@@ -127,9 +127,10 @@ def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     mode: str, name: str, tmp_path: Path
 ) -> None:
-    sizes = (128, 16) if name == "td7" else (256, 256)  # cache-conflicting row width
+    # Multiples of 128 use the cache-friendly gradient of `product`.
+    sizes = (128, 16) if name == "td7" else (256, 256)
     settings = {"exploration": "ornstein_uhlenbeck", "hidden_sizes": sizes, "batch_size": 64}
-    if (mode, name) != ("xla", "td3"):  # already compiles three programs
+    if (mode, name) != ("xla", "td3"):  # TD3 with XLA already compiles three programs
         settings |= {"schedule": "cosine", "schedule_steps": 5}
         settings |= {"weight_decay": 0.1, "clip_gradients": 0.5}
     agent, buffer = small_agent(name, mode=mode, **settings), filled_buffer()
@@ -156,7 +157,8 @@ def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     other = restored.behavior()
     other.restore(collecting)
     again.restore(sampling)
-    for updates in (4,) if mode == "xla" else (1, 3):  # XLA compiles each number
+    # XLA compiles a program for each number of updates.
+    for updates in (4,) if mode == "xla" else (1, 3):
         restored.train(again, updates)
     assert equal_weights(weights_of(agent), weights_of(restored))
     np.testing.assert_array_equal(other.act(np.ones((2, 4))), acted)
@@ -193,7 +195,8 @@ def test_the_modes_agree_in_float32_after_the_first_update(name: str, seed: int)
 @pytest.mark.long
 @pytest.mark.parametrize("name", agent_names())
 def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
-    settings = {"copy_every": 100} if name == "td7" else {}  # a multiple of the updates per call
+    # `copy_every` must be a multiple of the 100 updates in a call.
+    settings = {"copy_every": 100} if name == "td7" else {}
     flat = {}
     for mode in MODES:
         networks = trained_cheetah(name, mode, 0, 100, **settings).modules.networks()
@@ -213,7 +216,7 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
     seen = []
 
     def spy(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-        seen.append(batch.reward.numpy())  # fails for symbolic tensors
+        seen.append(batch.reward.numpy())  # `numpy()` fails for symbolic tensors
         return agent.update(batch, random, phase)
 
     monkeypatch.setattr(agent.learner, "_update", spy)
@@ -326,7 +329,7 @@ def test_exploration_adds_noise_of_the_given_size_and_stays_in_bounds(
     observations = np.zeros((5_000, 4))
     agent = make(exploration=exploration, exploration_noise=0.1)
     noise = agent.behavior().act(observations) - agent.act(observations)
-    assert abs(noise.std() - 0.1) < 0.003  # four standard errors
+    assert abs(noise.std() - 0.1) < 0.003  # 0.003 is about four standard errors
     loud = make(exploration=exploration, exploration_noise=5.0)
     assert np.abs(loud.behavior().act(observations[:100])).max() == 1
 
@@ -505,10 +508,11 @@ def test_invalid_weights_are_named_and_change_nothing(agent: Agent) -> None:
 
 # --- settings ---------------------------------------------------------------------------------
 
+# Settings whose effects are tested differently, grouped by test file.
 ELSEWHERE = {
-    "test_conformance.py": ("mode",),  # above, without compiling
+    "test_conformance.py": ("mode",),  # tested above, without compiling
     "test_own_models.py": ("actor", "critic", "models", "shared_gradient"),
-    "test_choices.py": (
+    "test_discrete.py": (
         "exploration_epsilon",
         "gumbel_temperature",
         "logit_penalty",
@@ -517,7 +521,7 @@ ELSEWHERE = {
     "test_images.py": ("encoder_units", "random_shift"),
     "test_rewards.py": ("normalize_rewards",),
     "test_quantization.py": ("quantize_freeze_steps",),
-    "test_replay.py": (
+    "test_replay_factory.py": (
         "discount",
         "n_step",
         "prioritized_exponent",
@@ -529,7 +533,7 @@ ELSEWHERE = {
     ),
     "test_spaces.py": ("ignore_entries",),
 }
-# Settings tested in the file of one agent.
+# Settings of one agent that are tested in that agent's test file.
 OF_ONE = {
     "td7": (
         "sampling",
@@ -544,7 +548,7 @@ SETTINGS = [
         name,
         setting,
         id=f"{name}-{setting.name}",
-        # Shared settings are tested with TD3.
+        # If long tests are skipped, shared settings are tested only with TD3.
         marks=pytest.mark.long if name != "td3" and setting.name in OF_TD3 else (),
     )
     for name in agent_names()
@@ -554,7 +558,7 @@ SETTINGS = [
 
 
 def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns settings in which `setting` has an effect, and the same with another value of it."""
+    """Returns settings with which `setting` has an effect, and a copy that changes its value."""
     base = {}
     for needed in setting.requires:
         if needed.setting and needed.unmet(small_config(name), None) is not None:
@@ -573,7 +577,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
     elif isinstance(value, tuple):
         changed = (8,)
     elif setting.name == "attention_heads":
-        changed = value * 2  # also divides the units
+        changed = value * 2  # must divide memory_units
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
     with_it = {"schedule_steps": 3} if setting.name == "schedule" else {}
@@ -582,7 +586,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
 
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    agent = small_agent(name, **dict(settings))  # nothing is traced
+    agent = small_agent(name, **dict(settings))  # runs eagerly, without tracing
     behavior = agent.behavior()
     stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(buffer_for(agent), 2)
@@ -696,12 +700,12 @@ def _shifted(transitions: Transition) -> Transition:
 )
 def test_normalization_cancels_the_units_of_observations(name: str, mode: str) -> None:
     settings = {"precision": "float64"}
-    settings |= {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
+    settings |= {"policy_delay": 1} if name == "td3" else {}  # compiles one program instead of two
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, mode=mode, **settings)
     scaled.normalization.update(
         np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4])
-    )  # mean 7, standard deviation 50
+    )  # the mean is 7, and the standard deviation 50
     transitions = random_transitions(200)
     for agent, rows in ((plain, transitions), (scaled, _shifted(transitions))):
         buffer = ReplayBuffer(1000, 4, 2, seed=0)

@@ -1,4 +1,7 @@
-"""DDPG against a NumPy reference and by parts; test_conformance.py has the common tests."""
+"""DDPG compared with a NumPy reference, and its parts compared with hand calculations.
+
+Tests that all agents share are in test_conformance.py.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
 
 
 def constant_ddpg(**settings: Any) -> DDPG:
-    """Returns an agent of linear networks, with weights for calculation by hand."""
+    """Returns an agent whose linear networks have weights for calculations by hand."""
     config = DDPGConfig(hidden_sizes=(), batch_size=1, mode="eager", **settings)
     agent = DDPG(*spaces(1, 1), config, seed=0)
     for model, weights in (
@@ -79,7 +82,7 @@ def one_transition(discount: float = 0.5) -> ReplayBuffer:
 
 def test_losses_equal_hand_calculations() -> None:
     metrics = constant_ddpg().train(one_transition(), 1)
-    # Next action tanh(0) = 0, next value 1*4 + 2*0.
+    # The next action is tanh(0) = 0, and its value is 1*4 + 2*0 = 4.
     target, value = 10 + 0.5 * 4, 3 + 2 * 0.5
     assert metrics["values/target_mean"][0] == target
     assert metrics["losses/critic"][0] == (value - target) ** 2

@@ -35,7 +35,7 @@ def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> 
 
 
 def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
-    """Returns a buffer of random transitions. `invalid` is a value that no mask allows."""
+    """Returns a buffer of random transitions, in which no action mask allows `invalid`."""
     draws = np.random.default_rng(seed)
     observations, actions = agent.observations, agent.actions
     buffer = replay_buffer(agent.layout, 200, seed=seed)
@@ -74,7 +74,7 @@ def test_scores_are_log_probabilities_of_the_valid_choices(dtype: str, masked: b
             np.exp(scores[:, start:stop]), powers / powers.sum(1, keepdims=True), rtol=1e-5
         )
     assert (scores[:, 1:][~valid] == INVALID).all()
-    assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()  # exactly 0
+    assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()  # their probability is exactly 0
     np.testing.assert_allclose(head.scores(outputs, observation), scores, rtol=1e-5)
 
 
@@ -122,7 +122,7 @@ def test_exploration_mixes_sampled_and_uniform_choices() -> None:
 def test_modes_agree_and_a_restored_agent_continues_identically(
     name: str, space: gymnasium.Space[Any], tmp_path: Any
 ) -> None:
-    more = {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
+    more = {"policy_delay": 1} if name == "td3" else {}  # compiles one program instead of two
     agents = {m: agent_of(name, space, mode=m, precision="float64", **more) for m in MODES}
     for agent in agents.values():
         metrics = agent.train(filled(agent), 4)
@@ -161,7 +161,7 @@ def test_recurrent_agents_support_discrete_actions(memory: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_choice_that_is_never_valid_is_neither_learned_nor_taken(name: str) -> None:
+def test_a_choice_that_is_never_valid_is_neither_trained_nor_taken(name: str) -> None:
     agent = agent_of(name, Discrete(3), exploration_epsilon=0.5)
     kernel, bias = agent.actor.network.variables[-2:]
     agent.train(filled(agent, invalid=1), 6)
@@ -211,7 +211,7 @@ def test_discrete_action_settings_are_rejected_for_continuous_actions(
         agent_of("td3", Box(-1, 1, (2,)), **settings)
 
 
-def test_dict_entries_are_part_of_the_row() -> None:
+def test_dict_observations_are_flattened_into_one_row() -> None:
     space = Dict({"where": Box(-1, 1, (2,)), "what": Discrete(4)})
     kind = agent_class("td3")
     agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="eager"))

@@ -36,7 +36,7 @@ def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **setti
 
 
 def filled(agent: Agent, seed: int = 0) -> Any:
-    """Returns a buffer with steps of one episode."""
+    """Returns a buffer that contains 20 steps of one episode."""
     space, buffer = agent.observations.space, replay_buffer(agent.layout, 200, seed=seed)
     space.seed(seed)
     draws = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critic_loss_trains() -> None
         assert len(kept["actor"]) == len(actor.variables)
         assert len(kept["critic"]) == len(critic.variables) - len(encoder)
         before = weights_of(each)
-        each.train(filled(each), 1)  # TD3's first update only changes the critics
+        each.train(filled(each), 1)  # TD3's first update has no actor step
         after = weights_of(each)
         moved = {name for name in before if not np.array_equal(before[name], after[name])}
         of_encoder = {name for name in before if name.startswith("actor: ") and "entry_" in name}
@@ -130,7 +130,7 @@ def test_modes_agree_and_a_restored_agent_continues_identically(
     compiled: tuple[str, ...],
     tmp_path: Any,
 ) -> None:
-    settings = settings | ({"policy_delay": 1} if name == "td3" else {})  # one program, not two
+    settings = settings | ({"policy_delay": 1} if name == "td3" else {})  # compiles one program
     agents, after = {}, {}
     for mode in ("eager", *compiled):
         agents[mode] = agent = agent_of(space, name, mode=mode, **settings)
@@ -251,6 +251,6 @@ def test_acting_in_bfloat16_does_not_round_observations() -> None:
     agent.normalization.sync()
     actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
-    # Acting computes in float32. Rounding observations first would change them by over 0.1.
+    # Acting computes in float32. In bfloat16, all rows would be rounded to the same observation.
     seen = agent.actor.network(tf.constant(rows)).numpy()
     np.testing.assert_allclose(actions, seen, rtol=0, atol=0.01)

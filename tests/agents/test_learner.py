@@ -1,4 +1,4 @@
-"""K updates per call: metrics, sampler feedback, copies between calls, and programs."""
+"""Several updates per call: metrics, sampler feedback, target copies and compiled programs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 MODES = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 Update = Callable[[Batch, UpdateRandom, Phase], Any]
-ROWS = 3  # per batch
+ROWS = 3  # rows per batch
 
 
 class InOrder(UniformSampler):
-    """Draws consecutive positions, weights them by position, and records its feedback."""
+    """Samples consecutive positions, weights them by position, and records its feedback."""
 
     def __init__(self, *per_row: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class InOrder(UniformSampler):
 
 
 def buffer_of(sampler: Any = None) -> ReplayBuffer:
-    """Returns a buffer of seven rows, whose rewards are their numbers."""
+    """Returns a buffer of seven rows. The reward of each row is its index."""
     numbers, zeros = np.arange(7.0), np.zeros((7, 1))
     buffer = ReplayBuffer(7, 1, 1, sampler=sampler)
     buffer.add(Transition(zeros, zeros, numbers, np.ones(7), zeros))
@@ -70,7 +70,7 @@ def learner_of(
         intervals=intervals,
         copied=copied,
         published=lambda: (),
-        autograph=False,  # test_own_models.py has code that needs it
+        autograph=False,  # test_own_models.py tests code that needs AutoGraph
     )
 
 
@@ -94,7 +94,7 @@ def nothing(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
     ("mode", "calls"),
     [
         *((mode, calls) for mode in ("eager", "graph") for calls in ((12,), (1, 4, 7))),
-        ("xla", (12,)),  # compiles each number of updates
+        ("xla", (12,)),  # XLA compiles a program for each number of updates
     ],
 )
 def test_metrics_may_differ_between_phases(mode: str, calls: tuple[int, ...]) -> None:
@@ -207,7 +207,7 @@ def test_a_sampler_receives_the_requested_values_in_sampling_order(mode: str, up
         np.testing.assert_array_equal(metrics["weights"], (places + 100).sum(axis=1))
 
 
-def test_without_weights_a_batch_has_none() -> None:
+def test_a_batch_has_weights_only_if_the_sampler_returns_them() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         assert batch.weight is None
         return {}, {}
@@ -337,7 +337,7 @@ def test_eager_updates_receive_eager_tensors_and_have_no_graph() -> None:
 
 
 @pytest.mark.usefixtures("with_graph")
-def test_the_graph_is_that_of_an_update_with_all_intervals_due() -> None:
+def test_the_graph_shows_an_update_in_which_all_intervals_are_due() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         if phase.is_multiple_of(2) and phase.is_multiple_of(6):
             tf.identity(batch.reward, name="everything")
@@ -389,7 +389,7 @@ def test_tensorflow_counts_traces_per_learner() -> None:
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     tf.get_logger().addHandler(handler)
     try:
-        for _ in range(6):  # it warns at the fifth trace in a row
+        for _ in range(6):  # TensorFlow warns at the fifth trace in a row
             learner_of(nothing, "graph").learn(buffer_of(), 1)
         assert said == []
         function = tf.function(lambda number: number)

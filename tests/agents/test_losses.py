@@ -1,4 +1,4 @@
-"""Losses against numbers that can be checked by hand, by value and by gradient."""
+"""Values and gradients of the losses, compared with numbers that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_gradient_flows_through_the_target() -> None:
 def test_critic_loss_sums_the_mean_squared_errors(run: Callable) -> None:
     values = tf.constant([[1.0, 2.0], [3.0, 6.0]])
     target = tf.constant([0.0, 4.0])
-    # Critic 0: (1 + 4) / 2; critic 1: (9 + 4) / 2.
+    # The loss of critic 0 is (1 + 4) / 2, and that of critic 1 is (9 + 4) / 2.
     assert float(run(losses.critic_loss)(values, target)) == 2.5 + 6.5
 
 
@@ -62,7 +62,7 @@ def test_critic_loss_gives_each_critic_the_gradient_of_separate_training() -> No
     values = tf.Variable([[1.0, 2.0], [3.0, 6.0]])
     with tf.GradientTape() as tape:
         loss = losses.critic_loss(values, tf.constant([0.0, 4.0]))
-    # d/dq of the mean of (q - y)^2 over two rows: 2 (q - y) / 2.
+    # The mean of (q - y)^2 over two rows has the derivative 2 (q - y) / 2 with respect to q.
     np.testing.assert_allclose(tape.gradient(loss, values), [[1.0, -2.0], [3.0, 2.0]])
 
 

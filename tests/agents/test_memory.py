@@ -1,4 +1,7 @@
-"""Recurrent agents: padding, steps against sequences, and an update against slow loops."""
+"""Recurrent agents: padding has no effect, and single steps agree with whole sequences.
+
+An update is also compared with a NumPy reference, which is written as loops.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ KINDS = [
     pytest.param("ddpg", "gru", id="ddpg-gru"),
     pytest.param("td3", "attention", id="td3-attention"),
 ]
-# XLA compiles each for ten seconds, although they differ little.
+# Compiling one kind with XLA takes ten seconds, and the kinds differ little.
 COMPILED = [
     pytest.param(*kind.values, id=kind.id, marks=() if "gru" in kind.values else pytest.mark.long)
     for kind in KINDS
@@ -56,7 +59,8 @@ SMALL = {
 
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
-    more = {"policy_delay": 1} if name == "td3" else {}  # traces half as much as 2
+    # A delay of 2 would double the time for tracing.
+    more = {"policy_delay": 1} if name == "td3" else {}
     more |= {"attention_heads": 2} if memory == "attention" else {}
     return small_agent(name, **SMALL | {"mode": "graph"} | more | {"memory": memory} | settings)
 
@@ -78,10 +82,10 @@ class Given:
 
 
 def with_padding(rows: np.ndarray, value: float) -> np.ndarray:
-    """Fills padding with a value, except in the column of roles."""
+    """Returns rows whose padding is filled with a value, except in the column of roles."""
     changed = rows.copy()
     padding = rows[..., -1] == PADDING
-    padding[..., 0] = False  # the row before the first step is not padding
+    padding[..., 0] = False  # this row is the first observation
     changed[padding, :-1] = value
     assert padding.any()
     return changed
@@ -93,7 +97,7 @@ FILLS = {"huge": 1e38, "nan": np.nan}
 @pytest.mark.parametrize(
     ("name", "memory", "fill", "mode"),
     [
-        # Huge values reveal overflow before a product with 0, and NaN reveals any use.
+        # Huge values reveal an overflow that is multiplied by 0, and NaN any use of padding.
         pytest.param("td3", "lstm", "huge", "eager", id="td3-lstm-huge"),
         *(pytest.param(*kind.values, "nan", "eager", id=f"{kind.id}-nan") for kind in KINDS),
         *(
@@ -111,7 +115,7 @@ def test_padding_values_do_not_change_losses_and_weights(
         agent.normalization.update(np.arange(8.0).reshape(2, 4))
     agent.checkpoint.write(str(tmp_path / "networks"))
     for value in (0.0, FILLS[fill]):
-        agent.checkpoint.read(str(tmp_path / "networks"))  # keeps the compiled programs
+        agent.checkpoint.read(str(tmp_path / "networks"))  # resets only the weights
         agent.refresh()
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), value)
         metrics = agent.train(Given(agent.layout, rows), 1)
@@ -124,7 +128,7 @@ def test_padding_values_do_not_change_losses_and_weights(
 @pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_more_padding_changes_results_only_by_rounding(name: str, memory: str) -> None:
     after = []
-    # Windows of 5 steps have 6 observations, all visible to attention with either length.
+    # Windows of 5 steps have 6 observations. Attention sees all 6 with either length.
     windows = buffer_for(agent_with(name, memory, sequence_length=5)).sample_rows(1, 5)
     for length in (6, 11):
         more = {"adam_epsilon": 1e-3, "mode": "eager"}
@@ -135,7 +139,7 @@ def test_more_padding_changes_results_only_by_rounding(name: str, memory: str) -
         after.append(weights_of(agent))
     for path, values in after[0].items():
         other = after[1][path]
-        if "distances" in path:  # one number per visible step
+        if "distances" in path:  # contains one number per visible step
             assert not np.any(other[..., 6:])
             other = other[..., :6]
         np.testing.assert_allclose(other, values, 1e-8, 1e-11, err_msg=path)
@@ -199,7 +203,7 @@ def test_burn_in_affects_the_recurrent_state_but_not_the_loss() -> None:
     np.testing.assert_array_equal(batch.mask, learned)
 
     def values(part: str, change: float) -> tuple[np.ndarray, float]:
-        """Returns values and loss after adding `change` to a part of the burn-in steps."""
+        """Returns values and loss after adding `change` to the field `part` of burn-in steps."""
         role, changed = window.role[0], np.array(getattr(window, part)[0])
         changed[:, : role.shape[1]][role == BURN_IN] += change
         parts = window._asdict() | {part: changed[np.newaxis]}
@@ -215,14 +219,14 @@ def test_burn_in_affects_the_recurrent_state_but_not_the_loss() -> None:
 
 
 class Weighing(UniformSampler):
-    """Weights windows by their position in the update."""
+    """Gives each window its index in the batch as weight."""
 
     def weights(self, places: np.ndarray) -> np.ndarray:
         return np.tile(np.arange(5, dtype=np.float32), (len(places), 1))
 
 
 class Told(TD3):
-    """Learns nothing. Returns the weighted sum of rewards, and the expected one, as metrics."""
+    """Trains nothing. Its metrics are the weighted sum of rewards and its expected value."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         of_windows = tf.reduce_sum(tf.reshape(batch.reward, [5, 6]), axis=1)
@@ -241,7 +245,7 @@ def test_each_step_has_the_weight_of_its_window(mode: str) -> None:
     learning.train(buffer_for(learning, sampler=Weighing()), 1)
 
 
-# --- an update against slow loops ---------------------------------------------------------------
+# --- comparison of an update with slow loops -----------------------------------------------------
 
 
 @pytest.mark.parametrize(("memory", "mode"), [("lstm", "graph"), ("gru", "eager")])
@@ -255,11 +259,11 @@ def test_an_update_equals_slow_loops_in_numpy(memory: str, mode: str) -> None:
         "sequences_per_update": 3,
         "policy_delay": 1,
         "target_noise": 0.0,
-        "adam_epsilon": 0.1,  # if small, the first step is the sign of the gradient
+        "adam_epsilon": 0.1,  # if small, Adam's first step would be only the sign of the gradient
         "actor_learning_rate": 0.125,
         "critic_learning_rate": 0.25,
         "tau": 0.25,
-        "activation": "tanh",  # smooth, for finite differences
+        "activation": "tanh",  # finite differences require a smooth activation
     }
     config = TD3Config(**settings, precision="float64", mode=mode)
     agent = TD3(*spaces(4, 2), config, seed=0)
@@ -284,7 +288,7 @@ def test_stepwise_acting_equals_acting_on_whole_episodes(name: str, memory: str)
     agent, random = agent_with(name, memory, precision="float64"), np.random.default_rng(0)
     observations = random.normal(size=(2, 9, 4)).astype(np.float32)
     rewards = random.normal(size=(2, 9)).astype(np.float32)
-    ends = {3: 0, 6: 1}  # step: the environment whose episode ends there
+    ends = {3: 0, 6: 1}  # maps a step to the environment whose episode ends then
     chosen, done = np.zeros((2, 9, 2)), np.zeros((2, 9, 2), np.float32)
     quiet, loud = agent.behavior(), agent.behavior()
     for step in range(9):
@@ -378,7 +382,7 @@ def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_each_step_updates_all_of_its_variables_and_no_others(name: str, memory: str) -> None:
+def test_critic_and_actor_steps_update_exactly_their_variables(name: str, memory: str) -> None:
     agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
     random = random_of(agent)
     batch = agent.inputs.batch(

@@ -1,4 +1,4 @@
-"""Networks with optimizers and targets: variable groups, updates and validation."""
+"""Modules (networks with optimizers and targets): variable groups, updates and validation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ schedules = keras.optimizers.schedules
 
 
 class Network:
-    """Returns `w · x + b`. Has variables `w` and `b`, and a running mean."""
+    """A custom network that returns `w · x + b`. It also has a running mean."""
 
     variable_dtype, losses = "float32", ()
 
@@ -104,7 +104,7 @@ def test_a_target_that_shares_trained_variables_is_rejected() -> None:
             )
 
 
-def test_a_target_of_other_shapes_is_rejected() -> None:
+def test_a_target_with_other_shapes_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"(?s)factory of network must .*\(2,\).*\(3,\)"):
         Module("one", Network(), target=Network(size=3))
 
@@ -120,7 +120,7 @@ def test_a_target_starts_as_a_copy_and_follows_by_tau() -> None:
     network.w.assign([5.0, 6.0])
     network.mean.assign([3.0])
     modules.update_targets(0.25)
-    # Trained variables move by a quarter, and others are copied.
+    # Trained variables move a quarter of the way. Others are copied.
     assert values(target) == [[1 + 0.25 * 4, 2 + 0.25 * 4], [0.5], [3.0]]
     assert values(network) == [[5.0, 6.0], [0.5], [3.0]]
 
@@ -152,7 +152,7 @@ def step(module: Module) -> None:
 
 def test_minimize_updates_only_learned_variables() -> None:
     network, target = Network(), Network()
-    # Adam's first step is the learning rate, downhill: the gradients are x and 1.
+    # The gradients are x and 1. Adam's first step is the learning rate times their negative sign.
     step(Module("one", network, target=target, optimizer=adam()))
     expected = [[1 - 0.125, 2 + 0.125], [0.5 - 0.125]]
     for found, value in zip(values(network)[:2], expected, strict=True):
@@ -185,7 +185,8 @@ def falling(factor: float = 0.5) -> Any:
     return schedules.ExponentialDecay(0.5, decay_steps=1, decay_rate=factor)
 
 
-# Learning rates of the first two steps, and the number of variables for two learned ones.
+# For each optimizer: a factory, the learning rates of its first two steps (None: not checked), and
+# the number of its variables if it trains two.
 OPTIMIZERS = {
     "ours": (lambda: adam(0.5), None, 2 + 4),
     "SGD": (lambda: keras.optimizers.SGD(0.5), (0.5, 0.5), 2),
@@ -222,7 +223,7 @@ def test_any_keras_optimizer_trains_a_module_and_can_be_restored(
     saved.write(str(tmp_path / "saved"))
     step(one)
     if rates:
-        down = sum(rates)  # times the gradients, x and 1
+        down = sum(rates)  # to be multiplied by the gradients, x and 1
         for found, value in zip(
             weights(one), ([1 - down, 2 + 2 * down], [0.5 - down]), strict=True
         ):

@@ -23,7 +23,7 @@ MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 
 class Drawn:
-    """Fixed random numbers: pairs of uniforms `[2, B, A]`."""
+    """Replaces `UpdateRandom` with fixed pairs of uniform random numbers `[2, B, A]`."""
 
     def __init__(self, uniform: Any) -> None:
         self._uniform = tf.constant(uniform, tf.float32)
@@ -34,7 +34,7 @@ class Drawn:
 
 
 def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed:
-    """Returns the operations of an update that draws `uniform`."""
+    """Returns the operations on outputs in an update whose random numbers are `uniform`."""
     rows, actions = np.shape(uniform)[1], Actions(space)
     return Mixed(Drawn(uniform), (rows, actions.size), actions, AgentConfig(**settings))
 
@@ -70,13 +70,13 @@ def test_choices_are_sampled_by_their_probabilities() -> None:
     other = outputs.hard(outputs.differentiable(several)).numpy()
     np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
     same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
-    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
+    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent draws
 
 
 def test_the_smallest_and_largest_uniforms_give_finite_noise() -> None:
     outputs = mixed(Discrete(2), [[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     scores = tf.zeros((1, 2))
-    # The larger uniform has the larger noise, and both are finite.
+    # The larger uniform number gives the larger noise, and both noises are finite.
     np.testing.assert_array_equal(outputs.greedy(scores), [[0, 1]])
     relaxed = outputs.differentiable(scores)
     assert np.isfinite(relaxed).all()
@@ -99,7 +99,7 @@ def test_alternatives_change_one_choice_at_a_time() -> None:
 
 
 class Linear(tf.Module):
-    """Logits that do not depend on the observation, and a critic with one value per choice."""
+    """A network for both roles: an actor with constant logits, and a critic of choices."""
 
     def __init__(self, values: list[float]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Linear(tf.Module):
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 1], [1, 0, 1]])
-def test_the_gradient_is_that_of_the_expected_value_over_choices(mask: list[int]) -> None:
+def test_the_actor_gradient_is_that_of_the_expected_value_over_choices(mask: list[int]) -> None:
     logits, values = [0.5, -0.2, 0.1], [1.0, 5.0, 2.0]
     kind = agent_class("td3")
     agent = kind(
@@ -127,7 +127,7 @@ def test_the_gradient_is_that_of_the_expected_value_over_choices(mask: list[int]
     batch = Batch(rows, tf.zeros((4, 3)), tf.zeros(4), tf.zeros(4), rows)
     seen: list[np.ndarray] = []
     agent.actor.optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
-    # The Gumbel noise of exp(-1) is 0.
+    # A uniform number of exp(-1) gives a Gumbel noise of 0.
     agent.actor_step(batch, mixed(Discrete(3), np.full((2, 4, 3), np.exp(-1)), logit_penalty=0.0))
     odds = np.exp(logits) * mask
     shares = odds / odds.sum()
@@ -139,7 +139,8 @@ def test_the_gradient_is_that_of_the_expected_value_over_choices(mask: list[int]
 def test_the_penalty_is_the_mean_squared_deviation_of_valid_scores() -> None:
     outputs = mixed(MIXED, np.ones((2, 1, 9)), logit_penalty=0.1)
     scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
-    # Valid scores: -1 and -3 of the first choice, two equal ones of the second, one of the third.
+    # The valid scores of the first choice are -1 and -3, with a mean squared deviation of 1. Those
+    # of the second are equal, and the third has only one, so their deviations are 0.
     np.testing.assert_allclose(outputs.penalty(tf.constant(scores), None), 0.1 / 3)
     two = tf.constant(np.concatenate([scores, np.zeros((1, 9), np.float32)]))
     np.testing.assert_allclose(outputs.penalty(two, None), 0.05 / 3)
@@ -147,7 +148,7 @@ def test_the_penalty_is_the_mean_squared_deviation_of_valid_scores() -> None:
 
 
 class Shared:
-    """An actor and a critic that share an encoder w: a = tanh(h k), q = c · (h, a) + a₁ a₂."""
+    """Networks that share an encoder h = s w: a = tanh(h k), and q = c · (h, a) + a₁ a₂."""
 
     def __init__(self) -> None:
         self.w = tf.Variable([[1.0], [0.5]], name="w")
@@ -188,10 +189,10 @@ def test_the_actor_gradient_flows_only_through_the_action(mode: str) -> None:
     k, (_, c1, c2) = networks.k.numpy()[0], networks.c.numpy()[:, 0]
     a = np.tanh(h * k)
     np.testing.assert_allclose(values, 2 * h[:, 0] + a @ [c1, c2] + a[:, 0] * a[:, 1], 1e-6)
-    # dq/da = (c₁ + a₂, c₂ + a₁) times da = (1 - a²) d(h k), weighted by row.
+    # dq/da is (c₁ + a₂, c₂ + a₁), and da is (1 - a²) d(h k). The weights of the rows are 1, 2, 3.
     slope = np.stack([c1 + a[:, 1], c2 + a[:, 0]], 1) * (1 - a**2) * [[1.0], [2.0], [3.0]]
     np.testing.assert_allclose(of_k, [(h * slope).sum(axis=0)], 1e-5)
-    # For w: only the path through the action, without the critic's own term 2 h.
+    # The gradient of w flows only through the action. The critic's term 2 h contributes nothing.
     np.testing.assert_allclose(of_w[:, 0], (slope @ k) @ ROWS.numpy(), 1e-5)
 
 
@@ -208,7 +209,7 @@ def test_gradients_of_continuous_actions_equal_those_of_direct_calls() -> None:
 
 
 @pytest.mark.parametrize("mode", COMPILERS)
-def test_the_gradient_of_choices_compares_all_values_and_skips_critics(mode: str) -> None:
+def test_the_gradient_of_choices_compares_all_values_and_does_not_reach_critics(mode: str) -> None:
     space = Tuple([Box(-1, 1, (1,)), Discrete(3)])
     c = tf.Variable([0.5, 1.0, 5.0, 3.0])
     relaxed = tf.constant([[0.25, 0.2, 0.7, 0.1], [0.5, 0.6, 0.1, 0.3]])
@@ -229,7 +230,8 @@ def test_the_gradient_of_choices_compares_all_values_and_skips_critics(mode: str
         return values, slope
 
     values, slope = COMPILERS[mode](through)()
-    # The most likely choices are the second and the first; 3 is the mean of 1, 5 and 3.
+    # The most likely choices are the second and the first. The gradient of each choice is its value
+    # minus 3, the mean of 1, 5 and 3.
     np.testing.assert_allclose(values, [5 + 0.5 * 0.25**2, 1 + 0.5 * 0.5**2])
     np.testing.assert_allclose(slope[0], [0.25, -2, 2, 0])
     np.testing.assert_allclose(slope[1], [10 * 0.5, -20, 20, 0])

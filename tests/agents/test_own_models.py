@@ -51,7 +51,7 @@ def functional_critic(observations: Any, actions: Any) -> Any:
 
 
 class Late(keras.Model):
-    """Its layers create their variables in their first call."""
+    """A Keras model whose layers create their variables in the first call."""
 
     def __init__(self, outputs: int, activation: str | None) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Plain(tf.Module):
 
 
 class Untold(Late):
-    """Like `Late`, but `call` has no argument `training`: Keras passes it to the layers."""
+    """Like `Late`, but `call` has no argument `training`, so Keras passes it to the layers."""
 
     def call(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
         inputs = observation if action is None else tf.concat([observation, action], -1)
@@ -157,13 +157,13 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
         ),
         *((kind, ("eager",)) for kind in ("sequential and functional", "tf.Module")),
         *(
-            # tests/scripts/test_own_models.py trains one of them with XLA.
+            # Compiling with XLA takes long.
             pytest.param(kind, ("eager", "xla"), marks=pytest.mark.long)
             for kind in KINDS
         ),
     ],
 )
-def test_every_kind_trains_and_can_be_restored_in_every_mode(
+def test_every_kind_of_model_trains_and_can_be_restored_in_every_mode(
     kind: str, modes: tuple[str, ...], tmp_path: Path
 ) -> None:
     agents, after = {}, {}
@@ -182,7 +182,7 @@ def test_every_kind_trains_and_can_be_restored_in_every_mode(
         assert weights <= moved
     for name, values in after["eager"].items():
         np.testing.assert_allclose(after[mode][name], values, 1e-3, 1e-5, err_msg=name)
-    # test_conformance.py restores in graph mode, and tracing again takes long.
+    # Restoring in graph mode, which is tested in test_conformance.py, takes long.
     restored = "eager" if mode == "graph" else mode
     again, buffer = agent_of(*KINDS[kind], seed=3, mode=restored), filled_buffer()
     reseed(again, 0)
@@ -196,7 +196,7 @@ def test_every_kind_trains_and_can_be_restored_in_every_mode(
     assert np.abs(actions).max() <= 1
 
 
-def test_the_factory_is_called_for_every_member_and_every_target() -> None:
+def test_the_factory_is_called_for_every_critic_and_every_target() -> None:
     made = []
 
     def critic(observations: Any, actions: Any) -> Any:
@@ -214,7 +214,7 @@ def test_the_factory_is_called_for_every_member_and_every_target() -> None:
     np.testing.assert_allclose(values[1], single[:, 0], 1e-6)
 
 
-def test_equal_seeds_give_equal_weights_and_keep_global_generators() -> None:
+def test_equal_seeds_give_equal_weights_and_do_not_change_global_generators() -> None:
     np.random.seed(7)
     expected = np.random.RandomState(7).normal()
     one, same, other = (
@@ -279,7 +279,7 @@ def test_user_code_may_branch_on_tensors() -> None:
 
 
 @pytest.mark.parametrize("kind", [Late, Untold])
-def test_running_statistics_are_copied_and_change_only_in_training(kind: Any) -> None:
+def test_running_statistics_are_copied_to_targets_and_change_only_in_training(kind: Any) -> None:
     def critic(observations: Any, actions: Any) -> Any:
         return kind(1, None)
 
@@ -355,7 +355,7 @@ def linear_sharing(observations: Any, actions: Any) -> tuple[Any, Any]:
 
 
 class Joined(keras.Model):
-    """A layer on the encoded first input and the other inputs."""
+    """Encodes the first input, and passes the result and all other inputs to the last layer."""
 
     def __init__(self, encoder: Any, last: Any) -> None:
         super().__init__()
@@ -372,7 +372,7 @@ def sharing_agent(**settings: Any) -> DDPG:
     return DDPG(*spaces(), config, seed=0, models=sharing)
 
 
-def test_shared_variables_are_listed_saved_and_followed_once(tmp_path: Path) -> None:
+def test_shared_variables_are_saved_once_and_update_their_targets_once(tmp_path: Path) -> None:
     agent = sharing_agent(tau=0.25)
     actor, critic = agent.actor.network, agent.critic.network
     assert sorted(v.path for v in actor.variables) == ["k", "w"]
@@ -390,7 +390,7 @@ def test_shared_variables_are_listed_saved_and_followed_once(tmp_path: Path) -> 
         "critic_target/c",
         "updates/updates:0",
     ]
-    # One step of a quarter, not two: 1 + (3 - 1) / 4.
+    # The target moves by a quarter of the difference once, not twice: 1 + (3 - 1) / 4.
     shared.assign([[3.0], [0.5], [0.0], [0.0]])
     agent.modules.update_targets(0.25)
     (target,) = (v for v in agent.actor.target.variables if v.path == "w")
@@ -408,20 +408,21 @@ def test_a_setting_selects_the_losses_that_train_shared_variables(
         shared_gradient=setting, critic_learning_rate=0.5, actor_learning_rate=0.5
     )
     variables = [*agent.actor.network.variables, *agent.critic.network.variables]
-    # One row: o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
+    # In the batch: o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
     observation, action = tf.constant([[1.0, 2.0, 0, 0]]), tf.constant([[0.5, 0.0]])
     batch = Batch(observation, action, tf.zeros(1), tf.zeros(1), observation)
     counts = [len(o.variables) for o in (agent.actor.optimizer, agent.critic.optimizer)]
     assert counts == [2 + 2 * (1 + by_actor), 2 + 2 * (1 + by_critic)]
 
     def adam(gradient: np.ndarray) -> np.ndarray:
-        """Adam's first step, with a rate of 0.5 and an epsilon of 1."""
+        """Returns Adam's first step, with a learning rate of 0.5 and an epsilon of 1."""
         m, v = 0.1 * gradient, 0.001 * gradient**2
         return 0.5 * np.sqrt(1 - 0.999) / (1 - 0.9) * m / (np.sqrt(v) + 1.0)
 
     w, c, k = (np.array(v) for v in ([1, 0.5, 0, 0.0], [2, 1, -1.0], [0.5, -0.25]))
     agent.critic_step(batch, tf.constant([4.0]))
-    # (q - y)² has the gradient 2 (q - y) = 1 with respect to q: h, a₁, a₂ for c; c₁ o for w.
+    # The derivative of (q - y)² with respect to q is 2 (q - y) = 1. The loss therefore has the
+    # gradient (h, a₁, a₂) with respect to c, and c₁ o with respect to w.
     c = c - adam(np.array([2.0, 0.5, 0.0]))
     w = w - adam(2.0 * np.array([1.0, 2.0, 0, 0])) * by_critic
     found = {v.path: v.numpy().ravel() for v in variables}
@@ -429,7 +430,8 @@ def test_a_setting_selects_the_losses_that_train_shared_variables(
     np.testing.assert_allclose(found["w"], w, 1e-5)
     np.testing.assert_allclose(found["k"], k, 1e-6)
     agent.actor_step(batch, agent.outputs(random_of(agent)))
-    # -q through a = tanh(h k): -c₂ (1 - a₁²) h and -c₃ (1 - a₂²) h for k; k · that / h · o for w.
+    # The gradient of -q with respect to h k is u = -(c₂, c₃) (1 - a²), because a = tanh(h k). With
+    # respect to k it is u h, and with respect to w it is (u · k) o.
     h = float(w @ [1.0, 2.0, 0, 0])
     upstream = -c[1:] * (1 - np.tanh(h * k) ** 2)
     w = w - adam(float(upstream @ k) * np.array([1.0, 2.0, 0, 0])) * by_actor

@@ -80,7 +80,7 @@ def test_dict_and_image_observations_are_rejected(space: gymnasium.Space) -> Non
 
 
 class PlainBuilder(ModelBuilder):
-    """A builder that ignores quantization."""
+    """A builder whose actor ignores the setting `quantize`."""
 
     def actor(self, name: str = "actor", encoder: Any = None) -> Actor:
         return Actor(*self._sizes, name=name)
@@ -103,7 +103,7 @@ def test_actor_steps_update_the_ranges_and_the_target_copies_them() -> None:
     begun = ranges_of(agent)
     for mine, its in zip(begun, ranges_of(agent, "actor_target"), strict=True):
         np.testing.assert_array_equal(mine, its)
-    agent.train(buffer, 1)  # every second update trains the actor
+    agent.train(buffer, 1)  # only every second update trains the actor
     for before, after in zip(begun, ranges_of(agent), strict=True):
         np.testing.assert_array_equal(before, after)
     agent.train(buffer, 1)
@@ -137,11 +137,11 @@ def test_ranges_are_frozen_after_quantize_freeze_steps(name: str) -> None:
     np.testing.assert_array_equal(found[1], found[3])
 
 
-def test_curves_contain_the_ends_of_ranges() -> None:
+def test_quantization_ranges_are_reported_as_curves() -> None:
     agent = small_agent("td3", **INT8)
     agent.train(filled_buffer(), 2)
     low, high = ranges_of(agent)
-    names = ["input", "hidden_1", "hidden_2", "action"]  # there are no choices, so no logits
+    names = ["input", "hidden_1", "hidden_2", "action"]  # logits exist only for choices
     assert agent.scalars() == {
         f"ranges/{name}_{end}": values[index]
         for end, values in (("low", low), ("high", high))

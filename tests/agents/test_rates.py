@@ -26,10 +26,10 @@ def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
     return {name: values for name, values in metrics.items() if name.startswith("learning_rate/")}
 
 
-def test_a_linear_schedule_decays_with_updates_also_for_the_actor_and_then_stays() -> None:
+def test_a_linear_schedule_decays_for_actor_and_critic_and_then_stays_constant() -> None:
     settings = {"schedule": "linear", "schedule_steps": 4, "schedule_end": 0.5}
     found = rates_of(6, actor_learning_rate=0.1, policy_delay=2, **settings)
-    # Update k has the rate after k - 1 of 4 updates, from the full rate to half of it.
+    # Update k uses the learning rate after k - 1 updates. In 4 updates, the rate falls to one half.
     expected = np.array([1.0, 1 - 1 / 8, 1 - 2 / 8, 1 - 3 / 8, 0.5, 0.5])
     np.testing.assert_allclose(found["learning_rate/critic"], 0.2 * expected, 1e-6)
     np.testing.assert_allclose(found["learning_rate/actor"], 0.1 * expected, 1e-6)
@@ -56,7 +56,7 @@ def test_without_a_schedule_no_learning_rate_is_reported() -> None:
 
 
 def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[float]]:
-    """Steps two variables from 1. Returns the optimizer and the new values."""
+    """Applies gradients to two variables of value 1; returns the optimizer and new values."""
     rates = LearningRates(config, Clock())
     optimizer = rates.optimizer(0.125, "critic_optimizer")
     variables = [keras.Variable([1.0], name=name) for name in ("a", "b")]
@@ -71,7 +71,7 @@ def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[floa
 def test_gradients_are_clipped_by_their_norm_over_all_variables(
     largest: float, expected: list[float]
 ) -> None:
-    optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # of norm 5
+    optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # the norm is 5
     # Adam's first momentum is (1 - 0.9) g.
     found = [float(slot.numpy()[0]) for slot in optimizer._momentums]
     np.testing.assert_allclose(found, [0.1 * each for each in expected], 1e-6)
@@ -80,7 +80,7 @@ def test_gradients_are_clipped_by_their_norm_over_all_variables(
 def test_weight_decay_is_decoupled_from_adams_step() -> None:
     _, found = stepped(AgentConfig(weight_decay=0.5), [0.0, 2.0])
     decayed = 1 - 0.125 * 0.5
-    # Adam's first step is the learning rate, regardless of the size of the gradient.
+    # Adam's first step has the size of the learning rate, regardless of the gradient's size.
     np.testing.assert_allclose(found, [decayed, decayed - 0.125], 1e-6)
 
 
@@ -138,7 +138,7 @@ def test_schedule_settings_without_effect_are_rejected() -> None:
     ],
 )
 def test_rates_are_the_same_in_every_mode(mode: str, schedule: str) -> None:
-    # test_conformance.py tests the division into calls, also with a schedule.
+    # test_conformance.py tests, with a schedule, that the division into calls has no effect.
     settings = {"schedule": schedule, "schedule_steps": 6, "clip_gradients": 0.5}
     settings |= {"weight_decay": 0.01, "hidden_sizes": (128, 16)}
     after = []

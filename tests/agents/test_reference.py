@@ -1,4 +1,4 @@
-"""Gradients of the NumPy references against finite differences."""
+"""Compares the gradients of the NumPy references with finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""n-step returns, prioritized replay and its critic loss, as used by agents."""
+"""The sampler, accumulator and critic loss that an agent's replay settings select."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_huber_loss_applies_weights_and_masks() -> None:
 
 
 def test_lap_has_the_same_expected_gradient_as_pal_with_uniform_sampling() -> None:
-    """Fujimoto et al. 2020."""
+    """Tests the equivalence of LAP and PAL shown by Fujimoto et al. 2020."""
     random, exponent = np.random.default_rng(0), 0.4
     td_error = random.normal(size=64) * 3
     values = tf.Variable(td_error[np.newaxis])
@@ -74,7 +74,7 @@ def test_lap_has_the_same_expected_gradient_as_pal_with_uniform_sampling() -> No
     sampler.feedback(every, {"td_error": np.abs(td_error)[np.newaxis].astype(np.float32)})
     chances = sampler.priorities() / sampler.priorities().sum()
     with tf.GradientTape() as tape:
-        weight = tf.constant(64 * chances, tf.float64)  # expected counts
+        weight = tf.constant(64 * chances, tf.float64)  # expected counts of the rows in a batch
         loss = losses.critic_loss(values, tf.zeros(64, tf.float64), None, weight, huber)
     expected = tape.gradient(loss, values)
     with tf.GradientTape() as tape:

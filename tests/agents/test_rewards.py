@@ -1,4 +1,4 @@
-"""Rewards in updates: scaled, and divided by the standard deviation of discounted returns."""
+"""Scaling of rewards in updates, also by the standard deviation of discounted returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers import equal_weights, random_transitions, small_agent, weight
 
 ENDED = [[False, False], [True, False], [False, False]]
 REWARDS = [[1.0, 0.0], [2.0, 4.0], [8.0, -4.0]]
-# With a discount of 1/2, and restarting at 0 after an episode has ended.
+# The discounted sums of rewards so far, with a discount of 1/2. They restart after an episode.
 RETURNS = [1.0, 0.0, 2.0 + 0.5, 4.0, 8.0, -4.0 + 0.5 * 4.0]
 
 
@@ -42,7 +42,7 @@ def test_discounted_returns_are_recorded_and_restart_with_each_episode() -> None
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
-def test_normalized_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
+def test_normalized_rewards_train_like_rewards_stored_in_the_new_unit(mode: str) -> None:
     settings = {"precision": "float64"}
     normalised = small_agent(
         "ddpg", normalize_rewards=True, discount=0.5, reward_scale=3.0, mode=mode, **settings
@@ -56,7 +56,7 @@ def test_normalized_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
     np.testing.assert_allclose(normalised.metrics["rewards/scale"], [3.0 / np.std(RETURNS)] * 3)
 
 
-def test_scaled_rewards_train_like_rewards_in_that_unit() -> None:
+def test_scaled_rewards_train_like_rewards_stored_in_the_new_unit() -> None:
     scaled = trained(small_agent("td3", reward_scale=0.25))
     assert equal_weights(weights_of(scaled), weights_of(trained(small_agent("td3"), 0.25)))
     assert "rewards/scale" not in scaled.metrics
@@ -99,7 +99,7 @@ def test_returns_in_progress_and_statistics_are_restored_exactly() -> None:
     other.restore(saved["behavior"])
     observe(other, REWARDS[2:], ENDED[2:])
     np.testing.assert_equal(agent.state(), whole.state())
-    other.on_reset(np.array([False, True]))  # an environment that was not restored
+    other.on_reset(np.array([False, True]))  # environment 1 is reset instead of restored
     assert other.state()["returns"]["returns"].tolist() == [8.0, 0.0]
     with pytest.raises(ValueError, match=r"returns of DiscountedReturns must be a finite array"):
         other.restore(saved["behavior"] | {"returns": {"returns": [None]}})

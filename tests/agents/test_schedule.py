@@ -1,4 +1,4 @@
-"""Due intervals and the division of updates into runs, by arithmetic."""
+"""Intervals that are due in an update, and the division of updates into periods and runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PERIOD = (((), 2), ((3,), 1))
         (4, 2, [(NONE, 1, 1), (LAST, 1, 1)]),
     ],
 )
-def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
+def test_whole_periods_stay_together_and_other_updates_are_single(
     made: int, updates: int, parts: list[tuple[Runs, int, int]]
 ) -> None:
     assert list(parts_of(made, updates, (3,))) == parts

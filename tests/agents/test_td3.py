@@ -1,4 +1,7 @@
-"""TD3 against a NumPy reference and by parts; test_conformance.py has the common tests."""
+"""TD3 compared with a NumPy reference, and its parts compared with hand calculations.
+
+Tests that all agents share are in test_conformance.py.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from tests.helpers import (
     weights_of,
 )
 
-# --- against a slow NumPy TD3 ---------------------------------------------------------------
+# --- comparison with a slow NumPy TD3 -------------------------------------------------------
 
 
 def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
@@ -64,7 +67,7 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
         {"n_critics": 1, "policy_delay": 1},
         {
             **{"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
-            "hidden_sizes": (128, 16),  # cache-conflicting row width
+            "hidden_sizes": (128, 16),  # 128 uses the cache-friendly gradient of `product`
         },
         pytest.param(
             {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
@@ -92,7 +95,7 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
 
 
 def constant_td3(**settings: object) -> TD3:
-    """Returns an agent of linear networks, with weights for calculation by hand."""
+    """Returns an agent whose linear networks have weights for calculations by hand."""
     agent = TD3(
         *spaces(1, 1),
         TD3Config(hidden_sizes=(), batch_size=1, mode="eager", **settings),
@@ -124,7 +127,7 @@ def one_transition(sampler: Any = None, **changes: float) -> ReplayBuffer:
 def test_the_critic_loss_equals_a_hand_calculation() -> None:
     agent = constant_td3(target_noise=0.0)
     metrics = agent.train(one_transition(), 1)
-    # Next action tanh(0) = 0, next values 1*4 + 2*0 (+ 5 for the second critic): the smaller is 4.
+    # The next action is tanh(0) = 0, with values 1*4 + 2*0 = 4 and, for the second critic, 4 + 5.
     target = 10 + 0.5 * min(4, 4 + 5)
     first, second = 3 + 2 * 0.5, 3 + 2 * 0.5 + 5
     assert metrics["losses/critic"][0] == (first - target) ** 2 + (second - target) ** 2
@@ -133,7 +136,7 @@ def test_the_critic_loss_equals_a_hand_calculation() -> None:
 
 
 class Weighing(UniformSampler):
-    """Gives every row the same weight, and records its feedback."""
+    """A sampler that gives all rows the same weight, and records its feedback."""
 
     per_row = ("td_error",)
 
@@ -147,7 +150,7 @@ class Weighing(UniformSampler):
 def test_a_sampler_weights_the_critic_loss_and_receives_the_largest_error() -> None:
     agent, sampler = constant_td3(target_noise=0.0), Weighing()
     metrics = agent.train(one_transition(sampler), 1)
-    # As above: values 4 and 9, target 12.
+    # As above, the values are 4 and 9, and the target is 12.
     assert metrics["losses/critic"][0] == 0.25 * ((4 - 12) ** 2 + (9 - 12) ** 2)
     np.testing.assert_array_equal(sampler.told, [[8.0]])
 
@@ -162,17 +165,17 @@ def test_termination_stops_bootstrapping_and_truncation_does_not() -> None:
 def test_smoothing_noise_affects_the_target() -> None:
     agent = constant_td3(target_noise=100.0, target_noise_clip=0.25)
     metrics = agent.train(one_transition(), 1)
-    # The noise is clipped at ±0.25 and has weight 2 in the critics.
+    # The noise is clipped to ±0.25, and the critics multiply it by 2.
     assert metrics["values/target_mean"][0] in (10 + 0.5 * 3.5, 10 + 0.5 * 4.5)
 
 
 def test_the_actor_maximizes_only_the_first_critic() -> None:
     agent = constant_td3(policy_delay=1, actor_learning_rate=0.125)
     kernel, bias = (w.copy() for w in agent.critic.network.get_weights())
-    kernel[1] = [[1.0], [-2.0]]  # the second critic prefers the opposite
+    kernel[1] = [[1.0], [-2.0]]  # the second critic prefers smaller actions
     agent.critic.network.set_weights([kernel, bias])
     agent.train(one_transition(), 1)
-    # Adam's first step is the learning rate, uphill.
+    # Adam's first step has the size of the learning rate, and increases the value.
     np.testing.assert_allclose(agent.actor.network.get_weights()[1], [0.125], rtol=1e-5)
 
 
@@ -193,7 +196,7 @@ def test_actor_and_targets_change_every_policy_delay_updates(delay: int) -> None
 
 
 class Numbered(TD3):
-    """Learns nothing. Its metrics are the numbers of the critic and actor updates."""
+    """Trains nothing. Each of its metrics is the number of the update that returned it."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         moves = phase.is_multiple_of(self.config.policy_delay)

@@ -1,4 +1,4 @@
-"""One TD7 update against a NumPy reference, and the copies between updates."""
+"""A TD7 update compared with a NumPy reference, and the target copies between updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 class LeastConfig(AgentConfig):
-    """Settings without a recurrent core."""
+    """Settings without those of the recurrent core."""
 
     WITHOUT = frozenset({"memory", "memory_units"})
 
@@ -93,10 +93,10 @@ def weights_by_group(agent: TD7) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def test_an_update_follows_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_follows_the_equations_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, rng = small(precision="float64", copy_every=1), np.random.default_rng(0)
     buffer = filled_buffer()
-    agent.train(buffer, 1)  # for different generations of encoders and value ranges
+    agent.train(buffer, 1)  # the fixed encoder and its target now differ
     agent.train(buffer, 1)
     s, next_s = rng.normal(size=(2, 8, 4))
     a, r = rng.uniform(-1, 1, (8, 2)), rng.normal(size=8) * 3
@@ -127,7 +127,7 @@ def test_an_update_follows_the_equations(monkeypatch: pytest.MonkeyPatch) -> Non
     zs, zsa = states(fixed, s), pairs(fixed, states(fixed, s), a)
 
     def of_encoder(w: Weights) -> float:
-        wanted = states(before["encoder"], next_s)  # no gradient flows through it
+        wanted = states(before["encoder"], next_s)  # no gradient flows through this target
         return float(np.square(pairs(w, states(w, s), a) - wanted).mean())
 
     def of_critics(w: Weights) -> float:
@@ -136,7 +136,7 @@ def test_an_update_follows_the_equations(monkeypatch: pytest.MonkeyPatch) -> Non
         return float(each.mean(axis=1).sum())
 
     def of_actor(w: Weights) -> float:
-        chosen = actor(w, s, zs)  # valued by the updated critics
+        chosen = actor(w, s, zs)  # the updated critics evaluate these actions
         return -float(critics(after["critic"], s, chosen, pairs(fixed, zs, chosen), zs).mean())
 
     errors = np.abs(critics(before["critic"], s, a, zsa, zs) - y).max(axis=0)
@@ -173,7 +173,7 @@ def _record(
 
 
 @pytest.mark.parametrize("step", ["encoder", "critic", "actor"])
-def test_each_step_updates_all_of_its_network_and_no_other_variables(step: str) -> None:
+def test_each_step_updates_exactly_the_variables_of_its_network(step: str) -> None:
     agent = shared_agent("td7")
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 64)))
     state, zs = batch.observation, agent.fixed.states(batch.observation)
@@ -239,7 +239,7 @@ def test_target_noise_has_an_effect_once_values_are_not_clipped_to_0() -> None:
         assert not _equal(found[0], changed)
 
 
-def test_replay_is_loss_adjusted_and_resets_the_priority_of_new_rows() -> None:
+def test_sampling_is_lap_by_default_and_resets_the_priority_of_new_rows() -> None:
     agent = small(copy_every=2)
     sampler = agent.sampler(np.random.SeedSequence(0))
     assert isinstance(sampler, LAPSampler)

@@ -1,6 +1,6 @@
-"""TD7 against the code of its authors, in the directory given by `--td7-authors`.
+"""Compares TD7 with the code of its authors, in the directory given by `--td7-authors`.
 
-The code is github.com/sfujim/TD7 at c1c280d, and requires PyTorch:
+The code is github.com/sfujim/TD7 at commit c1c280d, which requires PyTorch. Run
 `pytest tests/agents/test_td7_authors.py --td7-authors path/to/TD7`.
 """
 
@@ -24,7 +24,7 @@ WIDTH = 64
 
 @pytest.fixture
 def authors(request: pytest.FixtureRequest) -> Any:
-    """Imports the module of the authors."""
+    """Imports the authors' module `TD7`, and removes it after the test."""
     folder = request.config.getoption("--td7-authors")
     if folder is None:
         pytest.skip("requires --td7-authors, the directory of the authors' code")
@@ -68,7 +68,7 @@ def test_300_updates_equal_those_of_the_authors(authors: Any, mode: str) -> None
                 enc_hdim=WIDTH,
                 critic_hdim=WIDTH,
                 actor_hdim=WIDTH,
-                discount=float(np.float32(0.99)),  # as stored in the replay buffer
+                discount=float(np.float32(0.99)),  # the replay buffer stores float32
             ),
         )
         for name, layers in linears(agent).items():
@@ -114,11 +114,11 @@ def test_300_updates_equal_those_of_the_authors(authors: Any, mode: str) -> None
                     getattr(other, part).detach().numpy() - mine
                 ).max()
     assert max(far.values()) < 1e-12
-    # Stored as float32 in the replay buffer and its priorities:
+    # The tolerance is larger here, because priorities are stored as float32.
     limits = agent.modules["value_range"].target
     far["low"] = abs(theirs.min_target - float(limits.low.numpy()))
     far["high"] = abs(theirs.max_target - float(limits.high.numpy()))
     far["priorities"] = np.abs(memory.priority.numpy() - sampler.priorities()).max()
     far["highest"] = abs(memory.max_priority - sampler.highest)
-    assert theirs.max_target > 1.0 > -1.0 > theirs.min_target  # values were learned
+    assert theirs.max_target > 1.0 > -1.0 > theirs.min_target  # targets exceed ±1
     assert max(far.values()) < 1e-6

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 
 class Joined(nn.Module):
-    """A network of the concatenated inputs, with running statistics."""
+    """A network that concatenates its inputs, with running statistics."""
 
     def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_the_seed_of_a_run_determines_its_modules() -> None:
 
 
 class Sharing(nn.Module):
-    """A head on an encoder that is shared with another module."""
+    """A network whose encoder is shared with another network."""
 
     def __init__(self, encoder: nn.Module, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def test_parameters_shared_by_two_modules_are_one_variable() -> None:
         for model in (agent.actor.network, agent.critic.network)
     )
     both = [name for name in of_actor if name.startswith("encoder.")]
-    assert len(both) == 4 + 3  # weights, and BatchNorm's buffers
+    assert len(both) == 4 + 3  # 4 parameters, and 3 buffers of BatchNorm
     assert all(of_actor[name] is of_critic[name] for name in both)
     assert of_actor["head.weight"] is not of_critic["head.weight"]
     target = agent.actor.target.variables
@@ -187,7 +187,7 @@ def test_a_factory_that_imports_pytorch_itself_is_seeded(tmp_path: Path) -> None
 
 
 class Dropping(nn.Module):
-    """A network that is linear in its last weights, with dropout before them."""
+    """A network with dropout before its last linear layer."""
 
     def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Dropping(nn.Module):
 @pytest.mark.parametrize("training", [True, False])
 def test_the_backward_pass_uses_the_random_numbers_of_the_forward_pass(training: bool) -> None:
     module = Dropping(4, 1, nn.Identity())
-    if not training:  # dropout in evaluation, too
+    if not training:  # drops values in evaluation mode, too
         module.dropout.forward = lambda hidden: nn.functional.dropout(hidden, 0.5, True)
     wrapped = TorchModule(module)
     weight, bias = (
@@ -263,7 +263,7 @@ def test_reassigned_buffers_are_kept() -> None:
         np.testing.assert_allclose(mean, [expected] * 4, 1e-6)
 
 
-def test_numbers_in_pytorch_names_are_kept() -> None:
+def test_numbers_in_pytorch_names_are_part_of_variable_names() -> None:
     class Numbered(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -65,14 +65,14 @@ def test_random_numbers_differ_between_updates_and_do_not_depend_on_calls(mode: 
     together = drawn(9)
     assert len(together) == 4
     assert all(len(np.unique(values)) == 9 for values in together)
-    cuts = (1, 2, 6) if mode == "eager" else (3, 3, 3)  # one program instead of three
+    cuts = (1, 2, 6) if mode == "eager" else (3, 3, 3)  # equal calls share one program
     np.testing.assert_array_equal(together, drawn(*cuts))
     alone = [numbers(1 + k, 3) for k in range(9)]
     np.testing.assert_array_equal(together[0], [each.uniform((4,))[0] for each in alone])
     np.testing.assert_array_equal(together[1], [each.uniform((4,), "other")[0] for each in alone])
 
 
-def test_a_name_is_drawn_once_per_update_and_names_are_independent() -> None:
+def test_a_name_can_be_drawn_only_once_per_update_and_names_are_independent() -> None:
     random = numbers()
     first, other = random.uniform((500,)), random.uniform((500,), "other")
     assert not np.intersect1d(first, other).size
@@ -122,7 +122,8 @@ def test_rows_and_dimensions_are_drawn_independently() -> None:
 def test_numbers_are_standard_normal() -> None:
     values = draw((100_000, 2)).ravel()
     assert np.isfinite(values).all()
-    # Four standard errors of the mean, of the variance, and of the share within 1 and 2 sigma.
+    # The tolerances are four standard errors of the mean, of the variance, and of the share of
+    # numbers within 1 and 2 standard deviations.
     assert abs(values.mean()) < 4 / np.sqrt(values.size)
     assert abs(values.var() - 1) < 4 * np.sqrt(2 / values.size)
     for deviations, share in ((1, 0.682689), (2, 0.954500)):
@@ -132,7 +133,7 @@ def test_numbers_are_standard_normal() -> None:
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_an_update_cannot_read_the_number_of_updates_made(mode: str) -> None:
-    # It would be a constant of the traced program: the same value in every update, unnoticed.
+    # In a traced program, the number would silently be a constant, the same in every update.
     class Keyed(TD3):
         def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> Any:
             return super().target(batch, next_action, random) + float(self.updates)

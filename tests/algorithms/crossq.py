@@ -6,9 +6,9 @@ in Deep Reinforcement Learning for Greater Sample Efficiency and Simplicity", se
 batch statistics. Target networks are then unnecessary.
 
 Differences from the paper: a deterministic actor and TD3's smoothed next actions replace SAC's
-stochastic policy. Critics have the actor's `hidden_sizes`; those of the paper are 2,048 wide. The
-authors' code uses batch renormalization. As in their code, the actor is normalized: otherwise it
-saturates on Pendulum-v1 and never recovers.
+stochastic policy. Critics have the actor's `hidden_sizes`; in the paper, their layers have 2,048
+units. Batch normalization replaces the batch renormalization of the authors' code. As in that code,
+the actor is normalized, because it otherwise saturates on Pendulum-v1 and never recovers.
 """
 
 from __future__ import annotations
@@ -47,12 +47,15 @@ from eagerly.algorithms import (
 
 
 class CrossQConfig(TD3Config):
-    """Settings of CrossQ: those of TD3, without tau. "authors" refers to the paper's code."""
+    """Settings of CrossQ: those of TD3 without tau, and two others.
+
+    "(authors)" marks values from the code of the paper's authors.
+    """
 
     DEFAULTS = {
-        "actor_learning_rate": 1e-3,  # paper
-        "critic_learning_rate": 1e-3,  # paper
-        "policy_delay": 3,  # authors
+        "actor_learning_rate": 1e-3,  # as in the paper
+        "critic_learning_rate": 1e-3,  # as in the paper
+        "policy_delay": 3,  # as in the authors' code
     }
     WITHOUT = {"tau"}  # there are no target networks
 
@@ -160,7 +163,7 @@ class CrossQ(TD3):
         observation = tf.concat([batch.observation, batch.next_observation], axis=0)
         action = tf.concat([batch.action, next_action], axis=0)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            # q, q' = Q([s, s'], [a, a']), in training mode: with this batch's statistics
+            # q, q' = Q([s, s'], [a, a']), in training mode, which uses this batch's statistics
             both = self.critic(observation, action, training=True)
             values, next_values = tf.split(both, 2, axis=1)  # [C, B] each
             # y = r + γ min_i q'_i, without gradient

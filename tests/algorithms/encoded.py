@@ -1,8 +1,9 @@
 """TD3 with an encoder that learns to predict observations and supplies features to the critics.
 
 Ota, Oiki, Jha, Mariyama and Nikovski 2020, "Can Increasing Input Dimensionality Improve Deep
-Reinforcement Learning?" (OFENet): features of the observation are passed on together with the
-observation itself. They are learned by predicting the next observation from them and the action.
+Reinforcement Learning?" (OFENet): networks receive features of the observation together with the
+observation itself. The features are learned by predicting the next observation from them and the
+action.
 
 Differences from the paper: a small network replaces its dense blocks, and only the critics receive
 features, so that the actor is TD3's. Target critics use the current encoder's features.
@@ -76,7 +77,7 @@ class EncodedBuilder(ModelBuilder):
     """Builds critics of observations and their features."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
-        """Builds the critics; `encoder` is always None, see `EncodedConfig.check_spaces`."""
+        """Builds the critics. `encoder` is None: `check_spaces` rejects spaces that need one."""
         return Critic(
             self.observations.size + self.config.features,
             self.actions.size,
@@ -98,7 +99,8 @@ class EncodedTD3(TD3):
         """Builds the modules of TD3 and the encoder."""
         size, dtype = builder.observations.size, self.config.variable_dtype
         network = Encoder(size, self.config.features, dtype)
-        network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))  # builds it
+        # This call creates the variables.
+        network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))
         optimizer = builder.rates.optimizer(self.config.encoder_learning_rate, "encoder_optimizer")
         return Modules(
             *actor_critic(builder).values(), Module("encoder", network, optimizer=optimizer)

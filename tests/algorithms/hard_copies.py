@@ -11,11 +11,11 @@ from eagerly.algorithms import TD3, ModelBuilder, Modules, TD3Config, actor_crit
 
 
 class HardCopiesConfig(TD3Config):
-    """Settings of TD3, and the copy interval of the target networks."""
+    """Settings of TD3, and the interval at which target networks are copied."""
 
     copy_every: int = setting(
-        400,  # targets are then 200 updates old on average, as with tau 0.005
-        "Updates between copies to target networks; 0: targets follow by tau",
+        400,  # targets are 200 updates old on average, as with tau 0.005
+        "Updates between copies to target networks; 0: targets are moving averages (tau)",
         unit="updates",
         at_least=0,
     )

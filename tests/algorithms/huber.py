@@ -15,7 +15,7 @@ from eagerly.algorithms import TD3, TD3Config, losses, setting
 
 
 class HuberConfig(TD3Config):
-    """Settings of TD3, and the error beyond which the loss is linear."""
+    """Settings of TD3, and the error beyond which the critics' loss is linear."""
 
     huber_delta: float = setting(
         1.0, "Error beyond which the critics' loss is linear (Mnih et al. 2015)", above=0
@@ -35,7 +35,7 @@ class HuberTD3(TD3):
         mask: tf.Tensor | None = None,
         weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns each critic's mean loss, summed; for arguments, see `losses.critic_loss`."""
+        """Returns the sum of the critics' mean losses; for arguments, see `losses.critic_loss`."""
         each = huber(values - target, self.config.huber_delta)
         if weight is not None:
             each *= weight
@@ -45,8 +45,9 @@ class HuberTD3(TD3):
 def huber(errors: tf.Tensor, delta: float) -> tf.Tensor:
     """Returns e²/2 where |e| <= δ and δ (|e| - δ/2) elsewhere, elementwise."""
 
-    # One operation instead of the derivatives of both branches of `where`. The function is nested,
-    # because in a graph `tf.custom_gradient` accepts only tensors, and delta is a number.
+    # The custom gradient is one operation, instead of the derivatives of both branches of `where`.
+    # The function is nested because in graphs `tf.custom_gradient` accepts only tensors, and delta
+    # is a number.
     @tf.custom_gradient
     def of(errors: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         size = tf.abs(errors)

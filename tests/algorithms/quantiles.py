@@ -55,7 +55,7 @@ QUANTILES = Group("Quantiles", check_dropped)
 class TQCConfig(TD3Config):
     """Settings of TQC: those of TD3 and of the quantiles."""
 
-    DEFAULTS = {"n_critics": 5}  # N (paper)
+    DEFAULTS = {"n_critics": 5}  # as in the paper, which calls it N
 
     n_quantiles: int = setting(
         25,
@@ -73,7 +73,7 @@ class TQCConfig(TD3Config):
     )
 
     def critics(self) -> dict[str, Any]:
-        """Returns the arguments of the critics that the actor does not have."""
+        """Returns the arguments that only critics have."""
         return super().critics() | {"n_quantiles": self.n_quantiles}
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
@@ -94,7 +94,7 @@ class QuantileCritic(MLP):
         action_size: A.
         n_critics: C.
         n_quantiles: Q.
-        masked: Mask columns at the end of an observation, which no layer sees.
+        masked: Number of mask columns at the end of an observation, which no layer receives.
         **network: Further arguments of `MLP`.
     """
 
@@ -131,7 +131,7 @@ class QuantileBuilder(ModelBuilder):
     """Builds quantile critics."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> QuantileCritic:
-        """Builds the critics; `encoder` is always None, see `TQCConfig.check_spaces`."""
+        """Builds the critics. `encoder` is None: `check_spaces` rejects spaces that need one."""
         return QuantileCritic(
             self.observations.size,
             self.actions.size,
@@ -162,7 +162,7 @@ class TQC(TD3):
             quantiles = self.critic(batch.observation, batch.action, training=True)
             loss = quantile_huber_loss(quantiles, target, batch.weight)
         self.critic.minimize(loss, tape)
-        # The curves show the means of the distributions: [C, B] and [B].
+        # The curves and priorities use the means of the distributions: [C, B] and [B].
         values, mean_target = tf.reduce_mean(quantiles, axis=-1), tf.reduce_mean(target, axis=-1)
         error = tf.reduce_max(tf.abs(losses.td_error(values, mean_target)), axis=0)
         return critic_metrics(loss, values, mean_target, batch.mask), error
@@ -203,14 +203,14 @@ def quantile_huber_loss(
     Args:
         quantiles: `[C, B, Q]`; the m-th quantile belongs to the fraction τ = (m - 1/2) / Q.
         target: `[B, K]`.
-        weight: `[B]`, factor of each row's loss; None: 1.
+        weight: `[B]`, the factor of each row's loss, or None for 1.
     """
     count = quantiles.shape[-1]
     fractions = (tf.range(count, dtype=quantiles.dtype)[:, tf.newaxis] + 0.5) / count  # [Q, 1]
     errors = target[:, tf.newaxis, :] - quantiles[..., tf.newaxis]  # [C, B, Q, K]
     size = tf.abs(errors)
     huber = tf.where(size <= 1.0, tf.square(errors) / 2, size - 0.5)
-    # |τ - 1(u < 0)|: atoms above a quantile pull it up, and atoms below pull it down.
+    # |τ - 1(u < 0)|: atoms above a quantile increase it, and atoms below decrease it.
     pull = tf.where(errors < 0.0, 1.0 - fractions, fractions)
     each = tf.reduce_mean(pull * huber, axis=(2, 3))  # [C, B]
     return tf.reduce_sum(losses.mean(each if weight is None else each * weight, None, axis=1))

@@ -6,7 +6,7 @@ paper sets it to 20.
 
 Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
 stochastic policy. The actor and the target networks are updated every `policy_delay` updates. In
-the paper, the targets are updated in every update, and the actor in one of G.
+the paper, the targets are updated in every update, and the actor in one of G updates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_subset(config: Any) -> None:
 class REDQConfig(TD3Config):
     """Settings of REDQ: those of TD3 and the size of the random subset."""
 
-    DEFAULTS = {"n_critics": 5}  # N; 10 in the paper
+    DEFAULTS = {"n_critics": 5}  # N, which is 10 in the paper
 
     subset_size: int = setting(
         2,
@@ -41,15 +41,15 @@ class REDQConfig(TD3Config):
 
 
 class REDQ(TD3):
-    """TD3 with N critics: M random ones form the target; the actor maximizes the mean of all."""
+    """TD3 whose target uses M random critics of N, and whose actor maximizes the mean of all N."""
 
     Config = REDQConfig
     config: REDQConfig
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns the regression target y `[B]` of all critics."""
-        # y = r + γ min_{i ∈ M} Q'_i(s', ã), with a new subset M in every update: the target's bias
-        # depends only on the size of M, and its variance decreases with that of the ensemble
+        # y = r + γ min_{i ∈ M} Q'_i(s', ã), with a new subset M in every update. The target's bias
+        # depends only on the size of M. Its variance decreases as the ensemble grows.
         values = self.critic.target(batch.next_observation, next_action)  # [N, B]
         subset = random.subset(self.config.subset_size, self.config.n_critics, "critics")
         return losses.clipped_target(batch.reward, batch.discount, tf.gather(values, subset))

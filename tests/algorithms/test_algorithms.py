@@ -1,8 +1,8 @@
 """Tests of one-file algorithms, written against the package as a researcher would.
 
 The common requirements come first: each algorithm trains, with the same results in every mode, for
-every split of updates into calls, and after restoring. `make test` checks all of them for REDQ, and
-for the other algorithms only that they train. Tests specific to each algorithm follow.
+every split of updates into calls, and after restoring. `make test` checks all requirements for
+REDQ, but only training for the other algorithms. Tests specific to each algorithm follow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.small_runs import scalars, train_in
 REDQ, HUBER, ENCODED = "redq:REDQ", "huber:HuberTD3", "encoded:EncodedTD3"
 TQC, HARD_COPIES, CROSSQ = "quantiles:TQC", "hard_copies:HardCopies", "crossq:CrossQ"
 ALGORITHMS = (REDQ, HUBER, ENCODED, TQC, HARD_COPIES, CROSSQ)
-# Frequent copies and few quantiles are enough for small tests.
+# Small tests need only few critics, quantiles and features, and frequent copies.
 SMALL: dict[str, dict[str, Any]] = {
     TQC: {"n_critics": 2, "n_quantiles": 5, "dropped": 1},
     HARD_COPIES: {"copy_every": 10},
@@ -121,7 +121,7 @@ def test_modes_are_equivalent_in_float64(name: str) -> None:
 
 @redq_first
 def test_a_restored_agent_makes_the_same_next_updates(name: str, tmp_path: Path) -> None:
-    more = {"copy_every": 4} if name == HARD_COPIES else {}  # between the two copies
+    more = {"copy_every": 4} if name == HARD_COPIES else {}  # saved between two copies
     agent, buffer = made(name, **more), filled_buffer()
     for _ in range(3):
         agent.train(buffer, 2)
@@ -195,7 +195,7 @@ def test_redq_draws_a_new_pair_of_critics_in_each_update() -> None:
         np.testing.assert_allclose(target, batch.reward + batch.discount * min(pairs[-1]), 1e-6)
     assert set(pairs) == {frozenset(pair) for pair in combinations(range(5), 2)}
     repeated = sum(one == other for one, other in pairwise(pairs))
-    assert repeated < 15  # the expected number is 6 of 59
+    assert repeated < 15  # 6 repetitions in 59 are expected
 
 
 def test_redqs_actor_maximizes_the_mean_of_all_critics() -> None:
@@ -230,7 +230,7 @@ def test_the_critic_loss_applies_weights_and_masks() -> None:
     agent = made(HUBER)
     values, target = tf.constant([[0.0, 0.0, 9.0], [1.0, 3.0, 9.0]]), tf.constant([1.0, 3.0, 0.0])
     weight, mask = tf.constant([1.0, 2.0, 1.0]), tf.constant([True, True, False])
-    # Critic 0 has errors of 1 and 3, with losses of 1/2 and 5/2; critic 1 has none.
+    # Critic 0 has errors of 1 and 3, with losses of 1/2 and 5/2; critic 1 has no errors.
     assert agent.critic_loss(values, target, mask) == (0.5 + 2.5) / 2
     assert agent.critic_loss(values, target, mask, weight) == (0.5 + 2 * 2.5) / 2
 
@@ -272,12 +272,12 @@ def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_largest() -> None
 
 
 def test_the_quantile_huber_loss_and_its_gradient_equal_hand_calculations() -> None:
-    quantiles = tf.constant([[[0.0, 2.0]]])  # for the fractions 1/4 and 3/4
+    quantiles = tf.constant([[[0.0, 2.0]]])  # quantiles 1/4 and 3/4
     target = tf.constant([[0.5, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(quantiles)
         loss = quantile_huber_loss(quantiles, target)
-    # Errors 1/2 and 3 above the first quantile, -3/2 and 1 at the second.
+    # The errors are 1/2 and 3 for the first quantile, and -3/2 and 1 for the second.
     pairs = 1 / 4 * 1 / 8 + 1 / 4 * 5 / 2 + 1 / 4 * 1 + 3 / 4 * 1 / 2
     assert loss == pairs / 4
     gradient = [-(1 / 4 * 1 / 2 + 1 / 4 * 1) / 4, -(-1 / 4 * 1 + 3 / 4 * 1) / 4]
@@ -323,7 +323,7 @@ def test_calls_across_a_copy_are_rejected() -> None:
     assert agent.updates == 0
 
 
-def test_without_copies_it_is_td3_and_with_them_tau_is_rejected() -> None:
+def test_without_copies_the_algorithm_is_td3_and_with_copies_tau_is_rejected() -> None:
     plain, following = small_agent("td3", tau=0.1), made(HARD_COPIES, copy_every=0, tau=0.1)
     for agent in (plain, following):
         agent.train(filled_buffer(), 4)
@@ -342,7 +342,7 @@ def test_crossqs_statistics_include_both_halves_of_the_batch() -> None:
     observations = np.concatenate([batch.observation, batch.next_observation])
     for member in range(2):
         path = f"critic: {member}/sequential/batch_normalization/moving_mean"
-        moved = weights_of(agent)[path][:4]  # the rest are columns of actions
+        moved = weights_of(agent)[path][:4]  # the other columns are actions
         np.testing.assert_allclose(moved, 0.01 * observations.mean(axis=0), rtol=1e-4)
 
 
@@ -388,5 +388,5 @@ def test_pendulum_swings_up(name: str, tmp_path: Path) -> None:
     )
     with Trainer(run) as trainer:
         trainer.train()
-    # No constant torque returns more than -900; a solved pendulum returns -150.
+    # Constant torques have returns below -900, and a solved pendulum has returns near -150.
     assert read_results(run.evaluations_path).return_mean.max() > -300

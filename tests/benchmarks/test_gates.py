@@ -1,4 +1,4 @@
-"""Gates hold, fail or stay open depending on the tables."""
+"""Gates hold, fail or stay undecided, depending on the tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def _write(
     seeds: range = range(5),
     spread: tuple[float, ...] = SPREAD,
 ) -> None:
-    """Writes runs whose scores rise from a tenth of a level to the level halfway.
+    """Writes the tables of runs with 20 evaluations, one run per seed.
 
-    One later evaluation of each run reaches three times the level, if it is positive.
+    The scores are a tenth of `level` in the first nine evaluations and `level` in the others, times
+    the factor of the seed in `spread`. A 14th score above 0 is three times as high.
     """
     folder.mkdir(exist_ok=True)
     for seed in seeds:
@@ -66,11 +67,11 @@ def _verdict(folder: Path, part: str, text: str) -> Verdict:
         (5000, SPREAD, True),
         (4700, SPREAD, True),
         (4000, SPREAD, None),
-        (4300, WIDE, None),  # the interval reaches 0, the mean is too low
-        (4600, (1.0,) * 5, None),  # the mean is high enough but significantly lower
+        (4300, WIDE, None),  # the interval reaches 0, but the mean is too low
+        (4600, (1.0,) * 5, None),  # the mean is high enough, but significantly lower
     ],
 )
-def test_parity_requires_nine_tenths_and_an_interval_that_reaches_0(
+def test_parity_requires_nine_tenths_of_the_score_and_an_interval_that_reaches_0(
     tmp_path: Path,
     part: str,
     ours: str,
@@ -94,7 +95,7 @@ def test_parity_at_200_000_steps_requires_only_nine_tenths(tmp_path: Path) -> No
 
 
 def test_a_longer_run_is_truncated_at_the_steps_of_the_gate(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # 500 after 10,000 steps, 5000 at the end
+    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # scores 500 after 10,000 steps
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
     assert _verdict(tmp_path, "td3", "100,000").holds is None
     assert "IQM 2000 and 5000, ratio 0.400" in _verdict(tmp_path, "td3", "100,000").found
@@ -114,7 +115,7 @@ def test_a_run_that_is_too_short_counts_as_missing(tmp_path: Path) -> None:
     assert _verdict(tmp_path, "td3", "200,000").holds is None
 
 
-def test_tables_that_do_not_match_the_grid_do_not_count(tmp_path: Path) -> None:
+def test_tables_that_do_not_match_the_grid_are_ignored(tmp_path: Path) -> None:
     _write(tmp_path, "td3", "Walker2d-v5", 2000, 200_000)
     _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
     complete = {file.stem for file in tmp_path.glob("*.csv")} - {"td3-Walker2d-v5-2"}
@@ -130,7 +131,7 @@ def test_ten_seeds_decide_if_five_fail_parity(tmp_path: Path) -> None:
     assert verdict.found.startswith("fails with seeds 0 to 4: IQM 4000 and 5000, ratio 0.800")
     assert verdict.found.endswith("Decide with `make reproduce PARTS=ddpg ARGS='--seeds 5..9'`")
     _write(tmp_path, "ddpg", CHEETAH, 6000, 100_000, seeds=range(5, 10))
-    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # both sides need ten seeds
+    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # both agents need ten seeds
     _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000, seeds=range(5, 10))
     verdict = _verdict(tmp_path, "ddpg", CHEETAH)
     assert verdict.holds
@@ -165,9 +166,9 @@ def test_the_faster_learner_ranks_higher_if_final_scores_are_equal(
     assert _verdict(tmp_path, "discrete", "unmasked").holds is holds
 
 
-def test_solved_means_four_of_five_by_50_000_steps(tmp_path: Path) -> None:
+def test_a_task_is_solved_if_four_of_five_seeds_do_so_within_50_000_steps(tmp_path: Path) -> None:
     env = "InvertedPendulum-v5"
-    _write(tmp_path, "td3", env, 320, 50_000)  # three times the scores: 864, 931, 960, 989, 1056
+    _write(tmp_path, "td3", env, 320, 50_000)  # the best evaluations are three times as high
     verdict = _verdict(tmp_path, "solved", env)
     assert verdict.holds is False
     assert verdict.found == "3 of 5: 864, 931.2, 960, 988.8, 1056"
@@ -181,7 +182,7 @@ def test_both_td7_runs_must_reach_a_score(tmp_path: Path, level: float, holds: b
     assert _verdict(tmp_path, "td7", "100,000").holds is holds
 
 
-def test_later_evaluations_do_not_count(tmp_path: Path) -> None:
+def test_evaluations_after_the_step_limit_are_ignored(tmp_path: Path) -> None:
     for seed in range(5):
         rows = ["steps,return_mean", "45000,-7.0", "50000,-9.0", "55000,-3.0"]
         (tmp_path / f"td3-Reacher-v5-{seed}.csv").write_text("\n".join(rows) + "\n")
@@ -204,7 +205,7 @@ def test_the_report_fails_only_for_selected_parts(tmp_path: Path) -> None:
             code, output = report("walker")
             assert (code, "gates: 1 checked, 0 failed, 1 open" in output) == (1, True)
             reproduction = Reproduction(tables, tmp_path, Path, str)
-            for cell in parts()["walker"]:  # the tables count only with their origins
+            for cell in parts()["walker"]:  # tables without origin files are ignored
                 origin = {"settings": _settings(cell), "machine": machine()}
                 reproduction.origin(cell).write_text(json.dumps(origin))
             code, output = report("walker")

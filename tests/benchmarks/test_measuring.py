@@ -1,4 +1,4 @@
-"""The evaluation of benchmark measurements. The measurements themselves are not tested."""
+"""Statistics, operation counts and tables of benchmarks. No measurement is tested."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def silent(line: str) -> None:
 
 
 def test_the_interval_of_a_median_uses_order_statistics() -> None:
-    # Of nine values, the second and the eighth enclose the median with a probability of 96 %, the
-    # third and the seventh with 82 %.
+    # Of nine values, the second and the eighth enclose the median with a probability of 96 %. The
+    # third and the seventh enclose it with a probability of only 82 %.
     found = spread([9.0, 1.0, 5.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0])
     assert (found.median, found.low, found.high) == (5.0, 2.0, 8.0)
 
@@ -83,26 +83,31 @@ def test_a_loaded_machine_raises_or_warns(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_operations_of_an_update_match_a_manual_count() -> None:
-    # Counted by hand: 2 inputs, two layers of 3 units, 1 action, batch 1; in multiplications.
+    # Multiplications counted by hand, for batch size 1, 2 state values, two layers of 3 units and 1
+    # action value. The terms of `critics` are the forward pass, the gradients of kernels, and the
+    # gradients of inputs, which first layers do not need. The critic in `actors` needs no gradients
+    # of kernels.
     actor, critic = 2 * 3 + 3 * 3 + 3 * 1, 3 * 3 + 3 * 3 + 3 * 1
     target = actor + 2 * critic
-    critics = 2 * (critic + critic + (3 * 3 + 3 * 1))  # forward, kernels, inputs except the first
-    actors = actor + critic + critic + (actor + (3 * 3 + 3 * 1))  # critic backward: inputs only
+    critics = 2 * (critic + critic + (3 * 3 + 3 * 1))
+    actors = actor + critic + critic + (actor + (3 * 3 + 3 * 1))
     expected = 2 * (target + critics + actors / 2)
     assert flops_per_update(1, 3, observation=2, action=1) == expected
     assert flops_per_update(256, 256) == pytest.approx(415e6, rel=0.01)
 
 
 def test_the_products_of_a_td7_update_match_a_manual_count() -> None:
-    # Counted by hand: batch 1, width 3, 2 state values, 1 action; in multiplications.
+    # Multiplications counted by hand, for batch size 1, width 3, 2 state values and 1 action value.
     states, pairs = 2 * 3 + 3 * 3 + 3 * 3, 4 * 3 + 3 * 3 + 3 * 3
     actor = 2 * 3 + 6 * 3 + 3 * 3 + 3 * 1
     critics = 2 * (3 * 3 + 9 * 3 + 3 * 3 + 3 * 1)
     encoder = 2 * states + pairs + (states + pairs) + (2 * 3 * 3 + 3 * 3 * 3)
     target = states + actor + pairs + critics
-    # Of the inputs of a critic's first layer, only its own 3 features propagate a gradient.
+    # A critic's first hidden layer has 9 inputs: 3 features of the critic, zsa and zs. Only the 3
+    # features propagate a gradient.
     critic = states + pairs + critics + critics + 2 * (3 * 3 + 3 * 3 + 3 * 1)
-    # From the values to the action and zsa, from zsa to the action, then to the actor.
+    # The gradient flows from the values to the action and zsa, from zsa to the action, and from the
+    # action to the actor.
     through = 2 * (3 * 1 + 3 * 3 + 6 * 3 + 1 * 3) + (3 * 3 + 3 * 3 + 1 * 3)
     moved = actor + pairs + critics + through + actor + (3 * 1 + 3 * 3 + 3 * 3)
     flops = [

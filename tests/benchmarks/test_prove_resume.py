@@ -1,4 +1,4 @@
-"""The resume proof on a small scale, with custom environments."""
+"""The resume proof, run with small networks and custom environments."""
 
 from __future__ import annotations
 

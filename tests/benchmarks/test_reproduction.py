@@ -1,4 +1,4 @@
-"""The grid of learning curves and how its runs are trained. Their learning is not tested here."""
+"""The grid of learning curves, and the processes that train its runs. Scores are not tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eagerly.scripts.train import main
 from eagerly.storage.evaluations import read_results
 
 CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
-# Replaces a run: it exits as if saved on SIGTERM, and completes when it is started again.
+# Replaces training. Exits on SIGTERM as if the run was saved. When started again, it completes.
 STAND_IN = """
     import pathlib, signal, sys, time
     run = pathlib.Path(sys.argv[1]) / "run"
@@ -53,7 +53,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def _stop_once_begun(made: Reproduction, run: Path) -> None:
-    """Stops all runs as soon as one has created its directory and handles signals."""
+    """Stops all runs as soon as `run` exists, after which its process handles signals."""
 
     def stop() -> None:
         while not run.exists():
@@ -73,7 +73,7 @@ def test_no_two_runs_of_the_grid_share_a_table() -> None:
     assert "sb3-ddpg-HalfCheetah-v5-4" in names
 
 
-def test_a_label_determines_agent_and_side() -> None:
+def test_a_label_determines_the_agent_and_its_package() -> None:
     (own,) = cells("td3-8-environments", "Ant-v5", 10, [1], num_envs=8)
     (peer,) = cells("sb3-ddpg", "Ant-v5", 10, [1])
     assert (own.agent, own.peer, peer.agent, peer.peer) == ("td3", False, "ddpg", True)
@@ -128,11 +128,11 @@ def test_a_table_with_other_settings_or_versions_is_not_complete(
         whole.replace(f'"mujoco": "{mujoco.__version__}"', '"mujoco": "3"')
     )
     assert not made.is_complete(CELL)
-    made.origin(CELL).write_text(whole[:20])  # half of it
+    made.origin(CELL).write_text(whole[:20])  # truncated JSON
     assert not made.is_complete(CELL)
     made.origin(CELL).write_text(whole)
     assert made.is_complete(CELL)
-    made.origin(CELL).unlink()  # its origin is unknown
+    made.origin(CELL).unlink()  # only the table remains
     assert not made.is_complete(CELL)
 
 
@@ -165,11 +165,11 @@ def test_an_unfinished_run_with_other_settings_is_restarted(
     assert (tmp_path / "work" / CELL.name / "run").exists()
     again = Reproduction(tmp_path / "tables", tmp_path / "work", Path, heard.append)
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
-    assert again.make([CELL], 1) == []  # fails if the directory exists
+    assert again.make([CELL], 1) == []  # fails if the old directory exists
     assert heard.count(f"{CELL.name}: the unfinished run has other settings: restarting it") == 1
 
 
-def test_a_table_counts_only_after_its_origin_is_written(
+def test_a_table_is_complete_only_after_its_origin_is_written(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
@@ -177,7 +177,7 @@ def test_a_table_counts_only_after_its_origin_is_written(
     renamed = []
     monkeypatch.setattr(reproduction.os, "replace", lambda source, target: renamed.append(target))
     other = dataclasses.replace(CELL, settings={"tau": 0.1})
-    assert made.make([other], 1) == []  # as if killed before either was renamed
+    assert made.make([other], 1) == []  # as if killed before the renames
     assert renamed == [made.table(CELL), made.origin(CELL)]
     assert not made.is_complete(CELL)
     assert not made.is_complete(other)

@@ -1,6 +1,7 @@
 """A custom accumulator in the collector, checked by arithmetic.
 
-`Counting` observes (episode seed, step in the episode), and every reward is 1.
+The environment `Counting` returns observations (random number of the episode, step in the episode)
+and rewards of 1.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def test_the_buffer_stores_the_transitions_of_the_accumulator() -> None:
     for each in (plain, collector):
         collect(each, LENGTH)
     parts, steps = stored(buffer), stored(single)
-    # First steps of the transitions of one episode with 5 steps per environment, in order.
+    # Both environments completed an episode of 5 steps. Transitions begin and end at these steps.
     assert parts.observation[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 3, 4]
     assert parts.next_observation[:, 1].tolist() == [2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
     assert parts.reward.tolist() == [1.5] * 7 + [1.0, 1.5, 1.0]

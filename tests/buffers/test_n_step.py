@@ -1,4 +1,4 @@
-"""n-step returns, compared with episodes computed by hand."""
+"""n-step returns, compared with hand calculations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GAMMA = 0.5
 
 
 def step(place: float, reward: float, *, terminated: bool = False, count: int = 1) -> Transition:
-    """Returns a step from `place` to `place + 1` in each of `count` environments, 100 apart."""
+    """Returns a step to the next place in each of `count` environments, which are 100 apart."""
     places = place + 100.0 * np.arange(count)[:, np.newaxis]
     discount = 0.0 if terminated else GAMMA
     rewards = np.full(count, reward)
@@ -26,7 +26,7 @@ def rows(found: Transition) -> list[tuple[float, ...]]:
 
 
 def played(n_step: NStep, rewards: list[float], end: str) -> list[tuple[float, ...]]:
-    """Plays an episode from 0 and returns its transitions in order."""
+    """Plays an episode that starts at place 0, and returns its transitions in order."""
     found = []
     for place, reward in enumerate(rewards):
         last = place == len(rewards) - 1 and end != ""
@@ -35,7 +35,7 @@ def played(n_step: NStep, rewards: list[float], end: str) -> list[tuple[float, .
     return found
 
 
-def test_an_episode_that_terminates() -> None:
+def test_a_terminated_episode_does_not_bootstrap() -> None:
     assert played(NStep(3), [1, 2, 4, 8], "terminated") == [
         (0, 0, 1 + 1 + 1, 0.125, 3),
         (1, -1, 2 + 2 + 2, 0, 4),
@@ -54,7 +54,7 @@ def test_a_truncated_episode_bootstraps_from_its_true_last_observation() -> None
 
 
 @pytest.mark.parametrize(("end", "discount"), [("terminated", 0.0), ("truncated", 0.25)])
-def test_an_episode_shorter_than_n(end: str, discount: float) -> None:
+def test_an_episode_shorter_than_n_has_shorter_returns(end: str, discount: float) -> None:
     found = played(NStep(5), [1, 2], end)
     assert found == [(0, 0, 2, discount, 2), (1, -1, 2, 2 * discount, 2)]
 
@@ -72,7 +72,7 @@ def test_episodes_do_not_affect_each_other() -> None:
     )
 
 
-def test_one_step_returns_equal_the_steps() -> None:
+def test_with_n_of_1_transitions_equal_the_steps() -> None:
     assert played(NStep(1), [1, 2], "terminated") == [(0, 0, 1, 0.5, 1), (1, -1, 2, 0, 2)]
 
 
@@ -122,7 +122,7 @@ def test_the_state_contains_only_pending_steps_oldest_first() -> None:
     n_step = NStep(3)
     for place, ended in enumerate([(1, 1), (0, 1), (0, 0)]):
         n_step.accumulate(step(place, 1, count=2), np.array(ended, bool))
-    # Steps 1 and 2 of the first environment are pending, and step 2 of the second.
+    # Steps 1 and 2 of the first environment and step 2 of the second environment are pending.
     state = n_step.state()
     assert state["ages"].tolist() == [2, 1]
     assert state["observation"].tolist() == [[1], [2], [102]]

@@ -10,7 +10,8 @@ import pytest
 
 from eagerly.buffers import FrameLayout, Frames, PixelReplayBuffer, Transition
 
-# Columns: 2 plain, 3 stacked frames of 5 values, 1 plain, a single frame of 2 values, 1 plain.
+# The columns are 2 plain values, a stack of 3 frames of 5 values, 1 plain value, a frame of 2
+# values, and 1 plain value.
 LAYOUT = FrameLayout(2 + 15 + 1 + 2 + 1, 2, (Frames(2, 3, 5), Frames(18, 1, 2)))
 
 
@@ -73,7 +74,7 @@ def test_all_steps_are_drawn_equally_often() -> None:
     drawn = buffer.sample(1, 200_000).reward[0]
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == len(player.made) == 200
-    # 1,000 expected, with a standard deviation of 32.
+    # The expected count is 1,000, with a standard deviation of 32.
     assert counts.min() > 850
     assert counts.max() < 1150
 

@@ -14,7 +14,7 @@ SAMPLERS = [ProportionalSampler, LAPSampler]
 
 
 def fed(sampler: Any, td_error: list[float]) -> Any:
-    """Adds rows to a sampler, with one error each."""
+    """Adds rows to a sampler, and passes it one TD error per row."""
     places = np.arange(len(td_error))
     sampler.added(places)
     sampler.feedback(places[np.newaxis], {"td_error": np.array([td_error], np.float32)})
@@ -47,7 +47,7 @@ def test_weights_correct_the_sampling_bias() -> None:
     )
     places = np.array([[0, 1, 2], [1, 1, 2], [2, 2, 2], [0, 2, 2]])
     sampler.draw(3, places.shape)
-    # β = 0.5, 0.75, 1, 1. Weights are (p / min p)^-β, so the largest in each batch is 1.
+    # The batches have β = 0.5, 0.75, 1 and 1. Weights are (p / min p)^-β, at most 1 in each batch.
     expected = [[1, 1 / 2, 1 / 4], [1, 1, 4**-0.75], [1, 1, 1], [1, 1 / 16, 1 / 16]]
     np.testing.assert_allclose(sampler.weights(places), expected, rtol=1e-5)
     assert sampler.weights(places).dtype == np.float32
@@ -70,14 +70,14 @@ def test_new_rows_have_the_highest_priority_so_far(kind: Any) -> None:
     sampler.feedback(np.array([[0, 1]]), {"td_error": np.array([[5.0, 2.0]], np.float32)})
     sampler.added(np.array([2]))
     assert sampler.priorities()[2] == sampler.priorities()[0] == np.float32(sampler.highest)
-    # It never decreases, even if no row has it anymore.
+    # The highest priority never decreases, even if no row has it anymore.
     sampler.feedback(np.array([[0, 2]]), {"td_error": np.array([[2.0, 2.0]], np.float32)})
     sampler.added(np.array([3]))
     np.testing.assert_allclose(sampler.priorities(), [2, 2, 2, 5], rtol=1e-5)
 
 
 def learned(sampler: Any, *updates: list[float]) -> None:
-    """Passes the feedback of a call, whose updates have these errors for the rows from 0."""
+    """Passes the feedback of a call: for each update, the TD errors of rows 0, 1 and so on."""
     places = np.tile(np.arange(len(updates[0])), (len(updates), 1))
     sampler.feedback(places, {"td_error": np.array(updates, np.float32)})
 
@@ -86,12 +86,12 @@ def learned(sampler: Any, *updates: list[float]) -> None:
 def test_the_highest_priority_is_reset_to_the_stored_maximum(kind: Any) -> None:
     sampler = kind(exponent=1.0, highest_every=4)
     sampler.added(np.arange(3))
-    learned(sampler, [9.0, 5.0], [2.0, 5.0])  # updates 1 and 2
-    assert sampler.highest == pytest.approx(9)  # no row has it anymore
+    learned(sampler, [9.0, 5.0], [2.0, 5.0])  # the feedback of updates 1 and 2
+    assert sampler.highest == pytest.approx(9)  # no row has this priority anymore
     learned(sampler, [3.0, 4.0], [6.0, 2.0])
-    assert sampler.highest == pytest.approx(6)  # after update 4: the maximum of 6, 2 and 1
+    assert sampler.highest == pytest.approx(6)  # reset after update 4 to the maximum of 6, 2 and 1
     learned(sampler, [2.0, 7.0], [2.0, 3.0])
-    sampler.added(np.array([3]))  # at 7, the highest since the last reset
+    sampler.added(np.array([3]))  # gets priority 7, the highest since the last reset
     np.testing.assert_allclose(sampler.priorities(), [2, 3, 1, 7], rtol=1e-5)
     learned(sampler, [2.0, 3.0, 2.0, 2.5], [2.0, 3.0, 2.0, 2.5])
     assert sampler.highest == pytest.approx(3)
@@ -104,7 +104,7 @@ def test_the_highest_priority_is_reset_even_if_its_row_is_overwritten() -> None:
         buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))
     learned(sampler, [9.0, 4.0, 5.0], [8.0, 4.0, 5.0])
     assert sampler.highest == 8  # type: ignore[attr-defined]
-    buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))  # replaces that row, at 8
+    buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))  # replaces row 0
     learned(sampler, [2.0], [2.0])
     assert sampler.highest == 5  # type: ignore[attr-defined]
     assert buffer.draw(2, 4)[0].shape[:2] == (2, 4)
@@ -137,7 +137,7 @@ def test_calls_that_extend_beyond_the_next_reset_are_rejected(
     message = r"next reset of the highest priority \(every 4 updates, next in 1\); "
     with pytest.raises(ValueError, match=message + "got 2"):
         learned(sampler, [1.0], [1.0])
-    with pytest.raises(ValueError, match=message + "got 3"):  # before any update
+    with pytest.raises(ValueError, match=message + "got 3"):  # drawing also fails
         sampler.draw(1, (3, 5))
     np.testing.assert_array_equal(sampler.priorities(), before)
     learned(sampler, [2.0])
@@ -147,7 +147,7 @@ def test_calls_that_extend_beyond_the_next_reset_are_rejected(
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_the_last_update_of_a_row_drawn_twice_counts(kind: Any) -> None:
+def test_a_row_drawn_twice_gets_the_priority_of_its_last_update(kind: Any) -> None:
     sampler = fed(kind(exponent=1.0), [1, 1, 1])
     errors = np.array([[3.0, 9.0], [4.0, 2.0]], np.float32)
     sampler.feedback(np.array([[0, 1], [2, 0]]), {"td_error": errors})
@@ -190,7 +190,7 @@ def test_draws_are_bitwise_identical_after_restoring(kind: Any) -> None:
     document, arrays = flatten_state(through.state())
     assert {name: array.nbytes for name, array in arrays.items()} == {"priorities": 4 * 500}
     continued = kind(4)
-    for start in (0, 200):  # as rows are restored
+    for start in (0, 200):  # as when rows are restored in parts
         continued.added(np.arange(start, start + 300))
     continued.restore(unflatten_state(document, arrays))
     seed = random.bit_generator.state

@@ -1,4 +1,4 @@
-"""The replay buffer, checked by arithmetic: the observation is the transition number."""
+"""The replay buffer, checked by arithmetic: an observation is the number of its transition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eagerly.buffers import ReplayBuffer, RowLayout, Transition
 
 
 def numbered(start: int, count: int) -> Transition:
-    """Returns transitions start, start + 1, ..., with parts derived from their numbers."""
+    """Returns transitions start, start + 1 and so on, with values computed from these numbers."""
     n = np.arange(start, start + count, dtype=np.float64)
     return Transition(
         observation=np.stack([n, n + 0.25], axis=1),
@@ -57,7 +57,7 @@ def test_exactly_the_filled_rows_are_sampled(added: int) -> None:
 
 
 @pytest.mark.parametrize("added", [11, 15, 20, 37])
-def test_a_full_buffer_keeps_the_newest(added: int) -> None:
+def test_a_full_buffer_keeps_the_newest_transitions(added: int) -> None:
     buffer = buffer_of(10, added)
     assert len(buffer) == 10
     assert sampled_numbers(buffer) == set(range(added - 10, added))

@@ -1,4 +1,4 @@
-"""Custom samplers, checked by arithmetic: the reward of a row is its number."""
+"""Custom samplers, checked by arithmetic: the reward of a row is the number of the row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fed(buffer: Buffer, counts: list[int]) -> Buffer:
 
 
 class ByPriority:
-    """Draws the positions with the highest priorities: 100 for new rows, then the feedback."""
+    """Draws the rows with the highest priorities. New rows have 100, until they get feedback."""
 
     per_row = ("td_error", "age")
 
@@ -69,7 +69,7 @@ class ByPriority:
 
 
 class Fixed(UniformSampler):
-    """Returns fixed draws and weights."""
+    """A sampler that returns fixed draws and weights."""
 
     def __init__(self, draws: Any, weights: np.ndarray | None = None) -> None:
         super().__init__()

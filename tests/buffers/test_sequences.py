@@ -20,9 +20,9 @@ from eagerly.state import packed, unpacked
 class Feeder:
     """Feeds a buffer from N environments with different episode lengths.
 
-    In episode e of environment n, observation t is [100 e + t, n]. The step that leads to it has
-    reward 100 e + t, this number divided by 2**14 as its action, and discount 0.5, or 0 at the end
-    of every second episode.
+    In episode e of environment n, observation t is [100 e + t, n]. The step that leads to this
+    observation has reward 100 e + t and action (100 e + t) / 2**14. Its discount is 0.5, or 0 at
+    the end of every second episode.
     """
 
     def __init__(self, buffer: SequenceReplayBuffer, lengths: tuple[int, ...]) -> None:
@@ -76,7 +76,8 @@ def check(window: Window, lengths: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(window.observation[: count + 1, 1], environment)
     np.testing.assert_array_equal(window.reward[:count], numbers[1:])
     np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 2**14, rtol=1e-6)
-    # The step before the window is also known, unless the episode begins there.
+    # The window also contains the action and reward of the step before it, or 0 at the beginning of
+    # the episode.
     before = numbers[0] if first else 0.0
     assert window.previous_reward[0] == before
     np.testing.assert_allclose(window.previous_action[0], before / 2**14, rtol=1e-6)
@@ -112,9 +113,9 @@ def test_every_step_is_learned_from_with_the_same_probability(length: int, burn_
     learned = sampled.role == LEARNED
     keys = np.stack([sampled.reward[learned], sampled.observation[..., 1:, 1][learned]], axis=1)
     steps, counts = np.unique(keys, axis=0, return_counts=True)
-    assert len(steps) == 60  # of both environments, including first and last steps
+    assert len(steps) == 60  # all steps of both environments
     expected = counts.mean()
-    # A window adds its steps together, so the standard deviation is multiplied by their number.
+    # A window counts a step at most once, so a count has a standard deviation of at most √expected.
     assert np.abs(counts - expected).max() < 6 * np.sqrt(expected * (length - burn_in))
 
 
@@ -240,16 +241,16 @@ def test_an_episode_instead_of_one_step_per_environment_is_rejected() -> None:
     with pytest.raises(ValueError, match="got 4 steps of one episode: add them one"):
         buffer.add(episode, np.arange(4) == 3)
     assert buffer.added == 0
-    # Environments with constant observations are not one episode.
+    # Environments with constant observations are not mistaken for one episode.
     still = episode._replace(observation=np.ones((4, 2)), next_observation=np.ones((4, 2)))
     buffer.add(still, np.arange(4) == 3)
     assert buffer.added == 8
-    # Nor are two environments if one begins where the other arrives.
+    # The same holds if one of two environments begins where the other arrives.
     two = Transition(*(part[:2] for part in episode))
     empty(20, length=4).add(two, np.array([False, True]))
 
 
-def test_sizes_are_checked() -> None:
+def test_invalid_sizes_are_rejected() -> None:
     for options, message in (
         ({"length": 1}, "length must be at least 2; got 1"),
         ({"length": 5, "burn_in": 4}, "burn_in must leave at least 2 of 5 steps"),
@@ -277,4 +278,4 @@ def test_each_observation_is_stored_once() -> None:
     assert layout.width == 6 + 1 + 1 + 17 + 1
     assert layout.row_bytes == 4 * layout.width + 8
     buffer = buffer_of(lengths=(5,), rounds=10)
-    assert buffer.added == 12  # ten steps and two first observations
+    assert buffer.added == 12  # 10 steps, and the first observations of 2 episodes

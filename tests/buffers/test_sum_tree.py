@@ -22,15 +22,15 @@ def test_find_returns_the_first_index_with_a_larger_cumulative_sum() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 1000])
-def test_indices_are_found_in_proportion_to_their_numbers(count: int) -> None:
+def test_indices_are_found_in_proportion_to_their_values(count: int) -> None:
     values = np.random.default_rng(count).integers(0, 5, count).astype(np.float64)
     values[0] = 1
-    every = np.arange(values.sum()) + 0.5  # one in each unit of the sum
+    every = np.arange(values.sum()) + 0.5  # contains one number per unit interval
     found = np.bincount(tree_of(values).find(every), minlength=count)
     np.testing.assert_array_equal(found, values)
 
 
-def test_rounding_never_finds_an_index_with_a_zero() -> None:
+def test_rounding_never_finds_an_index_whose_value_is_zero() -> None:
     random = np.random.default_rng(0)
     values = random.random(100) ** 20
     values[random.random(100) < 0.5] = 0
@@ -40,7 +40,7 @@ def test_rounding_never_finds_an_index_with_a_zero() -> None:
     assert (values[tree.find(sums)] > 0).all()
 
 
-def test_the_bits_depend_only_on_the_numbers() -> None:
+def test_sums_depend_only_on_the_stored_values_bit_for_bit() -> None:
     random = np.random.default_rng(1)
     tree, values = SumTree(), np.zeros(300)
     for size in (1, 7, 300, 2000):

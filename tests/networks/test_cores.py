@@ -1,4 +1,4 @@
-"""Recurrent cores, compared with Keras and between single steps and sequences; attention."""
+"""Recurrent and attention cores: equality with Keras, and of single steps and sequences."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_single_steps_equal_whole_sequences_across_episodes(kind: str) -> None:
     layer, x = core(kind), sequences(2)
     shapes = MemoryCore(kind=kind, units=UNITS, length=4).state_shapes()
     state = [tf.zeros((2, *shape), tf.float64) for shape in shapes]
-    begins = {4: 0, 7: 1}  # step: the sequence that begins an episode
+    begins = {4: 0, 7: 1}  # maps a step to the sequence whose episode begins then
     outputs = []
     for step in range(STEPS):
         if step in begins:
@@ -162,7 +162,7 @@ def test_attention_does_not_depend_on_when_an_episode_began() -> None:
     layer, x = core("attention"), sequences(1)
     whole = layer(x, everything(1))
     later = layer(x[:, 3:], tf.ones((1, STEPS - 3), tf.bool))
-    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # 4 steps are visible
+    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # each step sees 4 steps
 
 
 @pytest.mark.parametrize("length", [1, 4, STEPS, 20])

@@ -11,7 +11,7 @@ from eagerly.spaces import Observations
 
 
 def _sides(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns the image size before and after each convolution, without padding."""
+    """Returns the image sizes before, between and after the convolutions, which do not pad."""
     sides = [(height, width)]
     for (high, wide), (down, right) in convolutions(height, width):
         above = sides[-1]
@@ -29,7 +29,7 @@ def test_images_get_the_convolutions_that_fit_their_size() -> None:
             sides = _sides(height, width)
             assert min(map(min, sides)) >= 1
             assert 2 <= len(sides) <= 5
-            if min(height, width) >= 31:  # unchanged, whatever the rules for small images
+            if min(height, width) >= 31:  # the rules for small images do not apply
                 layers = convolutions(height, width)
                 assert layers == [((3, 3), (by, by)) for by in (2, 2, 2, 1)]
     with pytest.raises(ValueError, match="at least 3 by 3; got 2 by 9"):
@@ -44,10 +44,10 @@ def test_features_of_small_images_distinguish_symbols(shape: tuple[int, ...]) ->
     )
     empty = np.ones((1, entry.stop), np.float32)  # MiniGrid encodes an empty cell as 1
     rows = np.tile(empty, (entry.stop + 1, 1))
-    rows[np.arange(entry.stop), np.arange(entry.stop)] = 2.0  # a wall in one cell
+    rows[np.arange(entry.stop), np.arange(entry.stop)] = 2.0  # each row has a wall in one cell
     features = encoder(rows).numpy()
     assert features.shape == (entry.stop + 1, 16)
     assert np.isfinite(features).all()
-    # Each wall, in any position, is distinguished from the empty image and from all others.
+    # The features of a wall in any cell differ from those of the empty image and of other walls.
     assert (np.abs(features[:-1] - features[-1]).max(axis=1) > 2e-3).all()
     assert len(np.unique(features.round(5), axis=0)) == len(features)

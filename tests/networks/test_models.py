@@ -62,7 +62,7 @@ def test_variables_are_copied_between_models(kind: str) -> None:
         assert own.value is not other.value
 
 
-def test_a_custom_variable_has_the_attributes_of_its_variable() -> None:
+def test_a_custom_variable_has_the_attributes_of_the_wrapped_variable() -> None:
     layer = keras.layers.Dense(3)
     layer.build((None, 2))
     kernel = named_variables(layer)[0]

@@ -89,7 +89,7 @@ def test_an_actor_without_a_snapshot_returns_the_same_actions() -> None:
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_first_is_member_zero(layer_norm: bool) -> None:
+def test_first_returns_the_values_of_member_zero(layer_norm: bool) -> None:
     critic = perturbed(Critic(5, 3, n_critics=3, layer_norm=layer_norm))
     np.testing.assert_allclose(
         critic.first(OBSERVATION, ACTION), critic(OBSERVATION, ACTION)[0], rtol=1e-5, atol=1e-6
@@ -173,7 +173,7 @@ def test_the_seed_determines_the_weights() -> None:
     assert not np.array_equal(one[0], other[0])
 
 
-def test_the_dtype_applies_to_all_variables_but_not_to_keras() -> None:
+def test_the_dtype_applies_to_all_variables_but_does_not_change_that_of_keras() -> None:
     for model in (Actor(5, 3, layer_norm=True, dtype="float64"), Critic(5, 3, dtype="float64")):
         assert {variable.dtype for variable in model.variables} == {"float64"}
     assert keras.config.floatx() == "float32"

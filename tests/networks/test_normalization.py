@@ -36,7 +36,7 @@ def test_statistics_do_not_depend_on_the_batching_of_observations() -> None:
 def test_networks_use_new_statistics_only_after_sync() -> None:
     made = _observed(np.array([[0.0], [2.0]]))
     before = made(np.array([[5.0]])).numpy()
-    assert before == [[4.0]]  # mean 1, standard deviation 1
+    assert before == [[4.0]]  # the mean and standard deviation are 1
     made.update(np.full((100, 1), 50.0))
     np.testing.assert_array_equal(made(np.array([[5.0]])).numpy(), before)
     made.sync()
@@ -49,7 +49,7 @@ def test_scaling_requires_two_observations_and_constant_columns_are_only_shifted
     made.update(np.array([[3.0, 4.0]]))
     made.sync()
     np.testing.assert_array_equal(made(np.array([[3.0, 4.0]])).numpy(), [[3.0, 4.0]])
-    # A dimension with small values is not constant.
+    # A column of small values is not mistaken for a constant one.
     made = _observed(np.array([[-1e-7], [1e-7]]))
     np.testing.assert_allclose(made(np.array([[1e-7]])).numpy(), [[1.0]], rtol=1e-6)
     made = _observed(np.array([[7.0, 0.0], [7.0, 2.0]]))
@@ -102,7 +102,7 @@ def test_observations_of_a_wrong_shape_are_rejected(shape: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_members_are_normalized_by_their_batch_in_training_and_else_by_running_averages(
+def test_members_are_normalized_by_their_batch_in_training_and_otherwise_by_averages(
     compiled: bool,
 ) -> None:
     settings = {"momentum": 0.75, "epsilon": 0.0, "name": "n", "dtype": "float64"}

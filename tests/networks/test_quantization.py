@@ -1,4 +1,4 @@
-"""Fake quantization: the same bits in every mode and in NumPy, and gradients by arithmetic."""
+"""Fake quantization has the same bits in every mode and in NumPy, and the expected gradients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OPS = {
 
 
 def _drawn(seed: int) -> tuple[np.ndarray, np.float32, np.float32]:
-    """Draws values `[40, 30]` and a range; a third of the values lies halfway between steps."""
+    """Draws values `[40, 30]` and a range. A third of the values lies halfway between steps."""
     random = np.random.default_rng(seed)
     ends = random.exponential(size=2) * 10.0 ** random.uniform(-2, 1, 2)
     low, high = np.float32(-ends[0] * (seed % 5 > 0)), np.float32(ends[1])
@@ -86,7 +86,7 @@ def test_values_and_gradients_have_the_same_bits_in_every_mode_and_in_numpy(name
         np.testing.assert_array_equal(values, expected(*_drawn(seed)))
         for other_values, other_gradient in others:
             np.testing.assert_array_equal(_bits(values), _bits(other_values))
-            if name == "tanh":  # 1 - tanh² is as accurate as without a grid
+            if name == "tanh":  # its gradient, 1 - tanh², is not on a grid
                 np.testing.assert_allclose(gradient, other_gradient, 1e-5, 5e-6)
             else:
                 np.testing.assert_array_equal(_bits(gradient), _bits(other_gradient))
@@ -112,7 +112,8 @@ def test_a_bias_stays_accurate_next_to_much_smaller_weights() -> None:
     kernel = tf.constant([[1.0, 1e-9, 1e-20, 1e-37, 1e-44]])
     on_grid = quantized_weights(kernel, tf.ones(5), tf.constant(2.0**-7))
     np.testing.assert_allclose(on_grid[1], np.ones(5), 1e-3)
-    # A bias of 2^30 steps requires a scale of 2^-23 in the other columns.
+    # A bias has at most about 2^30 steps, so the other columns have a scale of at least 2^-23, with
+    # which their weights are rounded to 0.
     np.testing.assert_array_equal(on_grid[0], [[1.0, 0.0, 0.0, 0.0, 0.0]])
 
 
@@ -127,7 +128,8 @@ def test_scales_are_rounded_correctly_in_every_mode() -> None:
         found = [each.numpy() for each in mode(tf.constant(low), tf.constant(high))]
         np.testing.assert_array_equal(found[0], scale)
         np.testing.assert_array_equal(found[1], zero_points)
-    # A product with the inverse, as graphs compute a division by a constant, differs.
+    # Graphs replace a division by a constant with a multiplication by its inverse, which rounds
+    # differently.
     assert (high * np.float32(1.0 / 255.0) != high / np.float32(255.0)).any()
 
 
@@ -160,5 +162,6 @@ def test_quantized_tanh_has_the_derivative_of_tanh_even_outside_the_range() -> N
         tape.watch(x)
         values = quantized_tanh(x, *grid(tf.constant(-4.0), tf.constant(4.0)))
     np.testing.assert_allclose(tape.gradient(values, x), 1 - np.tanh(x) ** 2, 1e-5, 1e-7)
-    # The step nearest to 1 is 1.00392, whose tanh is 97.7 / 128; 128 is not an 8-bit integer.
+    # The grid value nearest to 1 is 1.00392, with a tanh of 97.7 / 128. The result for 6 is at most
+    # 127 / 128, because 128 is not an 8-bit integer.
     assert (values.numpy() * 128).tolist() == [0, 98, -98, 127]

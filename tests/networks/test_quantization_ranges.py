@@ -46,7 +46,8 @@ def test_ranges_are_initially_wide_and_set_by_the_first_batch() -> None:
     actor(BATCH)
     assert quantization.is_first()
     actor(BATCH, training=True)
-    # 2 × 0.25 = 0.5 and 3 × 0.5 = 1.5, on grids with steps of 2.25 / 255 and 0.5 / 255.
+    # The maxima are 2 × 0.25 = 0.5 and 3 × 0.5 = 1.5, up to rounding to grids of inputs with steps
+    # of 2.25 / 255 and 0.5 / 255.
     np.testing.assert_allclose(quantization.low, [-2, 0, 0, -10], 1e-6, 1e-7)
     np.testing.assert_allclose(quantization.high, [0.25, 0.5, 1.5, 10], rtol=0.03)
     assert not quantization.is_first()
@@ -147,11 +148,11 @@ def test_the_numpy_actor_uses_the_same_grids(name: str, compiled: bool) -> None:
     actor, rows = _trained(name)
     call = tf.function(actor, jit_compile=True) if compiled else actor
     scores, found = call(tf.constant(rows)).numpy(), actor.snapshot()(rows)
-    # Sums of products are rounded differently, occasionally to a different step.
+    # NumPy rounds sums of products differently, occasionally to a different step of the grid.
     step = 1 / 128 if name in ("box", "choice") else float(actor._quantization.high[-1]) / 64
     assert (np.abs(found - scores) <= 2e-6).mean() >= 0.99
     assert np.abs(found - scores).max() <= 3 * step
-    # An actor that ignores the grids fails this test.
+    # An actor that ignores the grids would fail this comparison.
     weights = {v.path: v.numpy() for v in actor.variables if "quantization" not in v.path}
     plain = Actor(
         rows.shape[1],
@@ -170,7 +171,7 @@ def test_gradients_use_the_rounded_weights_and_activations() -> None:
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(actor(rows[:64]))
     gradients = tape.gradient(total, [v.value for v in actor.trainable_variables])
-    # A manual backward pass on the NumPy grids.
+    # The expected gradients come from a manual backward pass on the NumPy grids.
     *ranges, of_actions, _ = actor.snapshot().network.ranges
     layers = [(layer.kernel.numpy(), layer.bias.numpy()) for layer in actor._linear]
     hidden, known = in_numpy.quantized(inputs.numpy(), *ranges[0]), []
