@@ -13,7 +13,8 @@ import lazy_loader
 
 from eagerly.version import __version__ as __version__
 
-# Editable installs reach this file through a symlink. Resolve it for debuggers and tracebacks.
+# An editable install imports this file through a symlink. With the resolved path, debuggers and
+# tracebacks show the real files.
 __path__ = [str(Path(__file__).resolve().parent)]
 
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

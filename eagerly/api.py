@@ -37,8 +37,9 @@ class Result:
         run: The run; `run.path` is its directory.
         steps: Environment steps, summed over all environments.
         updates: Gradient updates.
-        best_return: Mean return of the best evaluation since the first update, or None.
-        score: Mean return of the last 3 evaluations, or None.
+        best_return: Mean return of the best evaluation since the first update; None if there is
+            no such evaluation.
+        score: Mean return of the last 3 evaluations; None if there are no evaluations.
         reason: Why training ended: "steps", "stop_at_return", or the reason that a callback gave.
     """
 
@@ -71,18 +72,19 @@ def train(
 ) -> Result:
     """Trains an agent, or resumes the run in the directory.
 
-    On SIGINT, SIGTERM or SIGHUP, the run is saved before the signal is raised again. The same call
-    then resumes it.
+    On SIGINT, SIGTERM or SIGHUP, the run is saved before the signal is raised again. Calling
+    `train` with the same arguments then resumes the run.
 
     Args:
         agent: "td3", "td7", "ddpg", or a custom algorithm as "module:Class" or its class.
         env: A Gymnasium id, "package:id", or a class or function that returns a new environment on
-            every call. Instances are not accepted, because a run creates several environments, also
-            in other processes and on resume.
+            every call. Instances are not accepted, because a run creates several environments, some
+            in other processes or when it is resumed.
         run_dir: The run directory; None creates one under `runs/`.
         callbacks: Called during training, for example `ProgressBar()`.
         override: Whether a resumed run accepts settings that differ from the saved ones.
-        trust: Whether all settings of the directory may take effect, even if another user made it.
+        trust: Whether to apply all settings saved in the directory, such as names of modules to
+            import, even if another user created it.
         **settings: Settings by name, such as `steps=200_000` or `n_step=3`, and `preset`.
 
     Raises:
@@ -154,8 +156,8 @@ def evaluate(
 ) -> Evaluation:
     """Runs whole episodes with a policy, without exploration noise.
 
-    The seed determines the episodes. They match the evaluations of a run with this
-    `evaluation_seed`.
+    The environment is reset with seeds derived from `seed`. The evaluations of a run whose
+    `evaluation_seed` has the same value use the same seeds.
 
     Args:
         policy: A `Policy`, an agent, or a function from an observation `[O]` to an action `[A]` in
@@ -197,19 +199,23 @@ def plot(
     title: str = "",
     trust: bool = False,
 ) -> Figure:
-    """Plots the learning curves of runs: one line with a 95 % interval per group of settings.
+    """Plots the learning curves of runs.
+
+    Runs that differ only in their seed form one line with a 95 % interval.
 
     Args:
-        *paths: Run directories, tables named label-Environment-v0-seed.csv, or folders of either.
+        *paths: Run directories, tables of evaluations named label-Environment-v0-seed.csv, or
+            folders that contain them.
         output: A .png or .svg file to write; None writes no file.
         x: "steps", or "time" for wall time.
         metric: "return", or "success" for the success rate.
         statistic: "iqm", the interquartile mean over seeds, or "mean".
         theme: "light" or "dark".
         until: Environment steps after which evaluations are omitted.
-        rename: New labels, by current label.
+        rename: Maps current labels to new ones.
         title: Title of the figure.
-        trust: Whether to import agents named by run directories, even if another user made them.
+        trust: Whether to import custom agents named in run directories, even if another user
+            created these directories.
 
     Returns:
         The figure.

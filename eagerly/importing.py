@@ -18,15 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FACTORY = "factory "  # prefix of the saved name of a factory passed from Python, never imported
+FACTORY = "factory "  # prefix of the saved names of factories, which are never imported
 
 
 @contextmanager
 def working_directory_last() -> Iterator[None]:
-    """Appends the working directory to the module search path while entered.
+    """Appends the working directory to the module search path inside a `with` block.
 
-    If it stayed there, a local `jax.py` would be executed by the first library that checks whether
-    jax is installed.
+    If the directory stayed on the path, the first library that checks whether jax is installed
+    would execute a local `jax.py`.
     """
     try:
         here = os.getcwd()
@@ -53,7 +53,7 @@ def around_import(
         context: Creates the context.
 
     Returns:
-        A function that cancels this.
+        A function that cancels the request.
     """
     finder = _Around(name, context)
     sys.meta_path.insert(0, finder)
@@ -73,7 +73,7 @@ class _Around(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns the spec of the wrapped module, None for any other."""
+        """Returns the spec of the wrapped module, or None for any other module."""
         if fullname != self._name or self not in sys.meta_path:
             return None
         self.remove()
@@ -85,7 +85,7 @@ class _Around(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # exposes the method of the class again
+            del loader.exec_module  # removes this replacement of the class's method
             with self._context():
                 execute(module)
 
@@ -137,10 +137,11 @@ def import_module(name: str) -> ModuleType:
 
 
 def imported_for(name: str | None) -> AbstractContextManager[None]:
-    """Returns a context in which a module of the working directory can import its neighbors.
+    """Returns a context in which a module can import others from the working directory.
 
     Args:
-        name: Name of the module. For None and for modules elsewhere, the context does nothing.
+        name: Name of the importing module. If it is None or outside the working directory, the
+            context does nothing.
 
     Raises:
         ImportError, ValueError: As in `origin_of`.
@@ -149,10 +150,10 @@ def imported_for(name: str | None) -> AbstractContextManager[None]:
 
 
 def origin_of(name: str) -> str:
-    """Returns the path of a module in the working directory, or "" if it is elsewhere.
+    """Returns the path of a module's top-level package in the working directory, or "" elsewhere.
 
-    No code is executed. Installed modules take precedence over local ones. A name therefore has
-    either one meaning everywhere or a different one in each directory.
+    No code is executed. Installed modules take precedence over local ones, so a name refers either
+    to the same installed module everywhere, or to a local one that depends on the directory.
 
     Raises:
         ImportError: If the module is not found or belongs to the standard library.
@@ -172,7 +173,8 @@ def check_outside(name: str, folder: Path) -> None:
     """Checks that a module is not inside a folder, without executing code.
 
     Raises:
-        ImportError: If the module is inside, is not found, or belongs to the standard library.
+        ImportError: If the module is inside the folder, is not found, or belongs to the standard
+            library.
         ValueError: If the name is not a module name.
     """
     inside, places = folder.resolve(), _places(_found(name))

@@ -1,8 +1,8 @@
 """Filters harmless startup messages of TensorFlow; also runs as a program.
 
 The program copies standard input to standard error without these messages. It is a separate process
-because TensorFlow may abort during import, and its last messages must still appear. It needs
-neither site-packages nor this package.
+because TensorFlow may abort the importing process, whose last messages must still appear. The
+program needs neither site-packages nor this package.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
-# Source file and start of each message, grouped by origin:
+# Source file and start of each message.
 _MESSAGES = (
-    # every machine
+    # logged on every machine
     (r"port\.cc", r"oneDNN custom operations are on\."),
     (r"cpu_feature_guard\.cc", r"This TensorFlow binary is optimized to use available CPU"),
-    # machines with a GPU: two TensorFlow libraries register the same plugins
+    # logged on machines with a GPU, because two TensorFlow libraries register the same plugins
     (r"cuda_(?:fft|dnn|blas)\.cc", r"Unable to register cu\w+ factory: Attempting to register"),
     (r"computation_placer\.cc", r"computation placer already registered\."),
-    # every machine: the XLA compiler
+    # logged by the XLA compiler, on every machine
     (r"service\.cc", r"XLA service 0x[0-9a-f]+ initialized for platform"),
     (r"service\.cc", r"  StreamExecutor (?:device \(|\[)\d"),
     (r"dump_mlir_util\.cc", r"disabling MLIR crash reproducer"),
     (r"device_compiler\.h", r"Compiled cluster using XLA!"),
 )
-# Noise on a machine without a GPU. On a machine with one, they explain why it is not used. Error
-# 303 means that there is no driver; other numbers indicate driver problems.
+# These messages are noise on a machine without a GPU. On a machine with a GPU, they explain why it
+# is not used. Error 303 means that there is no driver; other numbers indicate driver problems.
 _WITHOUT_GPU = (
     (r"cudart_stub\.cc", r"Could not find cuda drivers on your machine"),
     (r"cuda_\w+\.cc", r"failed call to cuInit: .*UNKNOWN ERROR \(303\)"),
@@ -93,7 +93,8 @@ def copied(
     Args:
         read: Blocks until input is available; returns b"" at the end of the input.
         write: Receives the remaining lines.
-        end: Marker that is not copied. The generator yields once all input before it is written.
+        end: Marker in the input, which is not copied. The generator yields once it has written all
+            input before the marker.
         gpu: Whether the machine has a GPU.
     """
     content = b""
@@ -114,7 +115,7 @@ def _main(end: bytes) -> None:
             while text:
                 text = text[os.write(2, text) :]
         except OSError:
-            return  # the reader is gone
+            return  # the reader of standard error is gone
 
     for _ in copied(lambda: os.read(0, 65536), write, end, gpu=has_gpu()):
         os.write(1, b".")

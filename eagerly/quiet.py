@@ -33,7 +33,7 @@ _devices_found = False
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Hides TensorFlow's known startup messages if it is imported while this is entered.
+    """Hides TensorFlow's known startup messages if it is imported inside the `with` block.
 
     All other lines appear immediately, including the last output of a process that aborts.
 
@@ -49,14 +49,14 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 def quiet_when_imported() -> Callable[[], None]:
-    """Acts as `quiet_tensorflow` from now on; the returned function ends it."""
+    """Applies `quiet_tensorflow` until the returned function is called."""
     if "tensorflow" in sys.modules:
         return lambda: None
     return around_import("tensorflow", _quiet)
 
 
 def find_devices() -> None:
-    """Initializes TensorFlow's devices, without its errors about a missing GPU."""
+    """Initializes TensorFlow's devices and hides its errors about a missing GPU."""
     global _devices_found
     if _devices_found:
         return
@@ -89,7 +89,7 @@ def _enter() -> None:
         # that could run the filter.
         possible = sys.__stderr__ is not None and sys.executable and not hasattr(sys, "frozen")
         if _entered == 1 and possible:
-            with suppress(OSError):  # then nothing is filtered
+            with suppress(OSError):  # without a filter, everything is shown
                 _filter = _Filter()
 
 
@@ -105,14 +105,14 @@ def _leave() -> None:
 class _Filter:
     """Filters stderr through a helper process that drops TensorFlow's startup messages.
 
-    A separate process survives if this one aborts. It is not forked, because this one may have
-    threads.
+    The helper survives if this process aborts. It is a new program instead of a fork, because this
+    process may have threads.
 
     Raises:
         OSError: If file descriptor 2 is closed, or no process can be started.
     """
 
-    _left: list[subprocess.Popen[bytes]] = []  # noqa: RUF012  - other processes still write to them
+    _left: list[subprocess.Popen[bytes]] = []  # noqa: RUF012  - filters still used by others
 
     def __init__(self) -> None:
         _flush()
@@ -123,7 +123,7 @@ class _Filter:
             self._held, self._into = os.pipe()
             failing.callback(os.close, self._held)
             failing.callback(os.close, self._into)
-            # A new session keeps Ctrl-C from killing it before this process's last output.
+            # A new session keeps Ctrl-C from killing the filter before this process's last output.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", noise.__file__, self._end.decode()],
                 stdin=self._held,
@@ -137,7 +137,7 @@ class _Filter:
         """Restores file descriptor 2 and waits until all pending output is written."""
         _flush()
         with suppress(OSError):  # descriptor 2 was closed
-            if os.path.sameopenfile(2, self._into):  # otherwise it was redirected meanwhile
+            if os.path.sameopenfile(2, self._into):  # otherwise 2 was redirected meanwhile
                 os.dup2(self._screen, 2)
         said = self._process.stdout
         assert said is not None
@@ -156,7 +156,7 @@ class _Filter:
                 os.close(descriptor)
         try:
             self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:  # a child process still writes to it
+        except subprocess.TimeoutExpired:  # a child process still writes to the filter
             self._left.append(self._process)
 
 

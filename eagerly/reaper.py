@@ -1,8 +1,8 @@
 """Kills processes that outlive the process that started them, even if they are frozen.
 
-Run as `python -m eagerly.reaper`. It reads process ids and folders from its standard input, one per
-line. The input ends when the parent process ends, for whatever reason. Soon afterwards, the listed
-processes and their descendants are killed and the folders are removed.
+`python -m eagerly.reaper` reads process ids and folders from its standard input, one per line. The
+input ends when the parent process ends, for whatever reason. Soon afterwards, the listed processes
+and their descendants are killed and the folders are removed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reaper:
             self._input.flush()
 
     def close(self) -> None:
-        """Waits until the remaining processes are killed."""
+        """Ends the input, and waits until the remaining processes are killed."""
         with suppress(OSError):
             self._input.close()
         self._process.wait()
@@ -78,7 +78,7 @@ def main(lines: Iterable[str]) -> None:
 
     def watch(pid: int) -> None:
         with suppress(psutil.Error):
-            watched.append(psutil.Process(pid))  # detects reused pids
+            watched.append(psutil.Process(pid))  # the object detects reused process ids
 
     for line in lines:
         word = line.rstrip("\n")
@@ -95,7 +95,7 @@ def main(lines: Iterable[str]) -> None:
     for process in watched:
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(watched, timeout=_PATIENCE)  # they may write files until they are dead
+    psutil.wait_procs(watched, timeout=_PATIENCE)  # processes may write files until then
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

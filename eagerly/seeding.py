@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """The purpose of a random stream. The numbers never change."""
+    """The purpose of a random stream. Values must never change: all draws depend on them."""
 
     ACTOR = 0
     CRITIC = 1
@@ -28,7 +28,7 @@ class Stream(enum.IntEnum):
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:
-    """Returns the seed sequence of a stream, or of one member such as an episode."""
+    """Returns the seed sequence of a stream or, given a key, of one item such as an episode."""
     return np.random.SeedSequence(seed, spawn_key=(int(stream), *key))
 
 

@@ -87,15 +87,17 @@ class Setting:
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    longest: int | None = None  # most elements of a tuple or printable characters of a string
+    longest: int | None = None  # maximum elements of a tuple, or printable characters of a string
     choices: tuple[str, ...] = ()
     names: str = ""  # form of an importable name, such as "module:factory"
-    resumable: bool = False  # cannot affect the result, so a resumed run may change it
-    # Determines the contents of checkpoints, so a saved run can never change it.
+    resumable: bool = False  # may change on resume: it cannot affect the result
+    # True: a saved run can never change the setting, because the contents of its checkpoints depend
+    # on it. A requirement: only while it holds.
     immutable: bool | Requirement = False
-    # Read only while networks are built. Has no effect if a custom builder ignores it.
+    # The setting is used only while networks are built. It has no effect if a custom builder
+    # ignores it.
     built: bool = False
-    requires: tuple[Requirement, ...] = ()  # conditions for it to have an effect
+    requires: tuple[Requirement, ...] = ()  # conditions for the setting to have an effect
     name: str = ""  # field name
     kinds: tuple[Any, ...] = ()  # value types, the main one first
 
@@ -263,7 +265,7 @@ class Settings:
         return {name: reason for name, reason in found.items() if reason}
 
     def check_effect(self, names: Iterable[str], spaces: Any = None) -> None:
-        """Raises a `ValueError` if a setting of this class among `names` has no effect."""
+        """Raises a `ValueError` if one of the named settings of this class has no effect."""
         for name in names:
             if name in self.SETTINGS and (reason := self.SETTINGS[name].idle_because(self, spaces)):
                 raise ValueError(reason)

@@ -37,15 +37,15 @@ class Stateful(Protocol):
 class Saved:
     """Base class of objects that declare their state.
 
-    A restored value must match the current one: it has the same type and is finite. Integers are at
-    least 0. Arrays have the same dtype, and the same shape unless the current one is empty.
-    Dictionaries have at least the current keys, and lists the current length, unless the current
-    one is empty. If the current value is None, a number or None is accepted. Nested objects with a
-    state restore themselves.
+    A saved value is accepted only if it matches the attribute's current value. It must have the
+    same type and be finite, and an integer must be at least 0. An array must have the same dtype,
+    and the same shape unless the current array is empty. Unless the current value is empty, a
+    dictionary must have at least its keys, and a list must have its length. If the current value is
+    None, a number or None is accepted. Nested objects with a `restore` method restore themselves.
 
     Attributes:
         _saved: Names of the saved attributes. Leading underscores are dropped in the state.
-        _compared: Names of further saved attributes, which must be equal when restored.
+        _compared: Names of further saved attributes, whose saved and current values must be equal.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
@@ -60,8 +60,8 @@ class Saved:
         """Restores the result of `state` in an object created with the same arguments.
 
         Raises:
-            ValueError: If the state belongs to a different class, or has a value that no run
-                produces.
+            ValueError: If the state belongs to a different class, or contains a value that no run
+                can produce.
         """
         kind = type(self).__name__
         names = {name.lstrip("_"): name for name in (*self._compared, *self._saved)}
@@ -80,10 +80,10 @@ class Saved:
                 setattr(self, name, values[key])
 
     def _check(self, values: dict[str, Any]) -> None:
-        """Validates restored values that already have the right form.
+        """Validates restored values, whose types, dtypes and shapes were already checked.
 
         Raises:
-            ValueError: If a value is impossible. The message names it.
+            ValueError: If a value is impossible. The message names the value.
         """
 
 
@@ -131,7 +131,7 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
 
 
 def _plain(own: Any, saved: Any, name: str) -> Any:
-    """Returns a saved value without nested parts, if it matches the current value."""
+    """Returns a saved value that has no nested values, if it matches the current one."""
     if own is None or isinstance(own, float):
         fits = isinstance(saved, int | float) and not isinstance(saved, bool)
         if not (fits and math.isfinite(saved)) and not (own is None and saved is None):
@@ -184,8 +184,8 @@ def packed(state: Any) -> dict[str, np.ndarray]:
     """Packs a state that is too large for JSON into two arrays of bytes.
 
     Returns:
-        The state without its arrays as JSON under "text", the contents of its arrays under
-        "values".
+        A dictionary with two entries: "text" is the state without its arrays, as JSON; "values" are
+        the contents of the arrays.
 
     Raises:
         TypeError: As in `flatten_state`.
@@ -201,7 +201,7 @@ def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
     """Returns the state that was passed to `packed`; tuples become lists.
 
     Raises:
-        ValueError, KeyError, TypeError: If the parts do not belong together.
+        ValueError, KeyError, TypeError: If the two arrays do not belong together.
     """
     document, headers = json.loads(parts["text"].tobytes())
     values, arrays, start = parts["values"].tobytes(), {}, 0
@@ -210,14 +210,14 @@ def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
         if kind.kind not in "biuf":
             raise ValueError(f"{name} must be a numeric array; got dtype {kind}")
         size = kind.itemsize * math.prod(shape)
-        content = bytearray(values[start : start + size])  # writable, as the original array
+        content = bytearray(values[start : start + size])  # a bytearray makes the array writable
         arrays[name] = np.frombuffer(content, kind).reshape(shape)
         start += size
     return unflatten_state(document, arrays)
 
 
 def _inner(state: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
-    """Yields key, name and value of each part."""
+    """Yields the key, name and value of each item of a dictionary or list."""
     parts = state.items() if isinstance(state, Mapping) else enumerate(state)
     for key, value in parts:
         yield key, f"{name}.{key}" if name else str(key), value

@@ -1,4 +1,4 @@
-"""Base classes and options of all commands. Imports little, to keep `eagerly --help` fast."""
+"""Base classes and options for all commands. Imports little, to keep `eagerly --help` fast."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ from eagerly.training.signals import terminated_by_signals
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Seed of the episodes. [default: --evaluation-seed of the run, for the same episodes]",
+    help="Seed of the episodes. [default: --evaluation-seed of the run, which repeats the episodes "
+    "of its evaluations]",
 )
 @click.option(
     "--steps-limit",
@@ -109,7 +110,8 @@ def main(
             if not as_json:
                 _print(evaluation, policy.steps, about)
             if camera and video:
-                # The same seed repeats the episode. The image after the reset adds one.
+                # The video repeats the first episode, with the same seed. It also shows the
+                # observation after the reset, which adds one frame.
                 pictures = int(evaluation.lengths[0]) + 1
                 with tqdm(
                     desc="video", total=pictures, unit=" frames", disable=silent, leave=False

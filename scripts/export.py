@@ -55,8 +55,9 @@ def main(
 ) -> None:
     """Export the policy of the run in RUN_DIR to files that need neither eagerly nor TensorFlow.
 
-    The output directory contains the model, the package runner (runs the model with NumPy and one
-    runtime), policy.json, examples and a model card. It is created only if all checks pass.
+    The output directory contains the model, policy.json, examples, a model card, and the Python
+    package `runner`, which runs the model with NumPy and one runtime. The directory is created only
+    if all checks pass.
     """
     log_to_terminal()
     try:

@@ -105,7 +105,7 @@ class Job:
             steps, _, text = line.decode().partition(" ")
             self.steps = int(steps)
             if text:
-                self.score = text.split()[1]  # "evaluation RETURN ..."
+                self.score = text.split()[1]  # RETURN in "evaluation RETURN ..."
                 evaluations.append(f"step {steps}: {text}")
         if code is not None:
             os.close(self._reports)
@@ -147,7 +147,7 @@ class Jobs:
         self._waiting = [job for job in jobs if job.state == "waiting"]
         self._running: list[Job] = []
         self._stopping = False
-        self._failure = ""  # latest failure without the run's path, to detect repeats
+        self._failure = ""  # latest failure message without the run's path, to detect repeats
         self._bar = tqdm(
             total=sum(job.run.config.steps for job in jobs),
             initial=sum(job.steps for job in jobs),
@@ -176,7 +176,7 @@ class Jobs:
         finally:
             with suppress(OSError):  # the terminal is gone
                 self._bar.close()
-            for job in self._running:  # after an error here, SIGTERM makes them save
+            for job in self._running:  # after an error, SIGTERM makes running jobs save
                 job.process.terminate()
 
     def _look(self) -> None:

@@ -55,20 +55,20 @@ def write_page(path: Path, title: str, lines: Iterable[str]) -> None:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirects standard output to standard error while entered.
+    """Redirects standard output to standard error inside a `with` block.
 
-    This includes the output of native code, such as simulators, and of child processes. It keeps
-    standard output free for the command's JSON.
+    This includes the output of native code, such as simulators, and of child processes. Standard
+    output then contains only the JSON that the command prints afterwards.
     """
     before = sys.stdout
     before.flush()
     try:
         kept = os.dup(1)
-    except OSError:  # no standard output
+    except OSError:  # there is no standard output
         yield
         return
     try:
-        with suppress(OSError):  # no standard error
+        with suppress(OSError):  # there is no standard error
             os.dup2(2, 1)
         with redirect_stdout(sys.stderr):
             yield
@@ -120,6 +120,6 @@ def log_to_terminal() -> None:
 
 TRUST_HELP = (
     "Apply all settings of the run directory, even if another user created it: modules to import, "
-    "environment arguments, addresses and numbers of collectors. Runs that you trained there need "
-    "no --trust."
+    "environment arguments, addresses and numbers of collectors. Runs that you trained in this "
+    "directory need no --trust."
 )

@@ -93,8 +93,9 @@ def main(
 ) -> None:
     """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
-    PATHS are run directories, tables named label-Environment-v0-seed.csv, or folders of either.
-    Runs that differ only in their seed form one curve with a 95 % bootstrap interval.
+    PATHS are run directories, tables of evaluations named label-Environment-v0-seed.csv, or folders
+    that contain them. Runs that differ only in their seed form one curve with a 95 % bootstrap
+    interval.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import comparison, learning_curves, save
@@ -122,7 +123,7 @@ def main(
         labels = sorted({group.label for group in groups})
         if baseline and baseline not in labels:
             raise click.BadParameter(f"--baseline must be one of {labels}; got {baseline}")
-        # Random policies have no known success rate, so success rates are not normalized.
+        # The success rates of random policies are unknown, so success rates are not normalized.
         zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
         for look in ("light", "dark") if theme == "both" else (theme,):
@@ -146,7 +147,7 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
     """Prints the score table of `plot` without drawing a figure.
 
     Args:
-        paths: Run directories, tables, or folders of either.
+        paths: Run directories, tables, or folders that contain them.
         trust: As in `read_groups`.
 
     Raises:

@@ -60,8 +60,8 @@ class SeedPlan:
         folder: Parent of the run directories; None for `runs/AGENT-ENV`.
         typed: Settings shared by all runs, by name.
         override: Whether settings may differ from the saved ones.
-        trust: Whether all settings of the run directories may take effect, even if another user
-            made them.
+        trust: Whether to apply all settings of the run directories, even if another user created
+            these directories.
         profile_calls: Number of train body calls that each run traces.
     """
 
@@ -112,7 +112,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
         SystemExit: If a signal requests a stop; all runs are saved first.
     """
     folder = _folder(plan)
-    for seed in plan.seeds:  # before reading files that such a process may still write
+    for seed in plan.seeds:  # first, since a process may still write files read below
         _wait_until_free(_run_path(folder, seed))
     threads, why = threads_of_new_runs(plan.typed, folder, plan.at_a_time)
     jobs = _planned(plan, folder, threads)
@@ -120,7 +120,8 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
         manifests = published(job.run.path)
         if manifests:
             job.steps = manifests[-1].steps
-            # If a finished run is overridden, its own process raises the error.
+            # A finished run whose settings are overridden is not skipped: its process reports the
+            # error.
             if is_finished(job.run.path, manifests[-1], job.run.config) and not job.run.overridden:
                 job.state = "finished"
     try:
@@ -136,7 +137,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
     with StopSignals() as signals:
         try:
             Jobs(jobs, plan.at_a_time, signals, progress=progress).run()
-        except KeyboardInterrupt:  # second signal
+        except KeyboardInterrupt:  # raised by a second signal
             echo(
                 f"stopped immediately. Resume from the last checkpoints with {plan.again()}",
                 err=True,

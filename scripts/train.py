@@ -158,7 +158,8 @@ def _train(
             plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
             train_seeds(plan, progress=progress)
             return
-        # Ctrl-C aborts startup at once. SIGTERM from a cluster waits until the run has advanced.
+        # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
+        # run has advanced.
         with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
             with quiet_tensorflow():
                 from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
@@ -195,7 +196,7 @@ def _train_run(
                 trainer.train(signals)
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
-        except KeyboardInterrupt:  # second signal
+        except KeyboardInterrupt:  # raised by a second signal
             echo(f"stopped immediately. {_how_it_goes_on(run)}", err=True)
             raise
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
@@ -286,14 +287,15 @@ def _print_end(run: Any, finished_at: int | None = None) -> None:
     """Prints the result if the run is finished, and the commands for the next steps."""
     try:
         found: Results | str = read_results(run.evaluations_path)
-    except RunError:  # must not fail the run
+    except RunError:  # a damaged table must not fail the run
         found = "evaluations.csv is damaged and cannot be read"
     if finished_at is not None:
         tell(f"result    {found}")
         more = "--steps", str(2 * finished_at)
         tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
     tell(f"evaluate  {command('evaluate.py', str(run.path))}")
-    # -P: TensorBoard probes for optional packages; do not find them in the working directory.
+    # TensorBoard tries to import optional packages. -P keeps it from finding them in the working
+    # directory.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
     tell(f"curves    {shlex.join([interpreter(), *words])}")
 

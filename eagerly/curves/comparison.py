@@ -16,9 +16,9 @@ from eagerly.curves.estimates import (
 )
 from eagerly.curves.tables import RunGroup
 
-# Mean returns of a random policy, the zero of normalized scores, from `random_returns` in
-# tests/eagerly/curves/test_comparison.py for seeds 0 to 199. Partially observable variants have the
-# same values, because a random policy ignores observations.
+# Mean returns of a random policy, which define the zero of normalized scores. `random_returns` in
+# tests/eagerly/curves/test_comparison.py computed them for seeds 0 to 199. Partially observable
+# variants have the same values, because a random policy ignores observations.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {
         "HalfCheetah-v5": -278.17,
@@ -49,14 +49,14 @@ class Comparison:
 
     Attributes:
         label: Label of the compared runs.
-        envs: Environments in which both have runs.
-        steps: For each environment, the last step at which both were evaluated and are compared.
-        difference: Difference between the interquartile means of the scores; None over several
-            environments.
+        envs: Environments in which both labels have runs.
+        steps: For each environment, the last step at which all runs of both labels were evaluated.
+        difference: Interquartile mean of this label's scores minus that of the baseline's scores;
+            None if there are several environments.
         normalized: Interquartile mean of the scores, scaled so that a random policy has 0 and the
-            baseline has 1. Over several environments, the mean of these values. None if the score
-            of a random policy is unknown, or a run of the baseline is no better.
-        improvement: Probability that a run scores higher than a run of the baseline.
+            baseline has 1. If there are several environments, the mean over them. None if the
+            score of a random policy is unknown, or a baseline run does not exceed it.
+        improvement: Probability that a run of this label scores higher than a baseline run.
     """
 
     label: str
@@ -75,7 +75,7 @@ class Comparison:
 def compare(
     groups: Sequence[RunGroup], baseline: str, zeros: Mapping[str, float] | None = None
 ) -> list[Comparison]:
-    """Compares the runs of every other label with the baseline.
+    """Compares the runs of each label with those of the baseline.
 
     Args:
         groups: All runs, including those of the baseline.
@@ -83,7 +83,8 @@ def compare(
         zeros: Known scores of a random policy, by environment; None uses `RANDOM_RETURNS`.
 
     Returns:
-        For each label, one comparison per environment, and one over all if there are several.
+        For each other label, one comparison per environment, and one over all environments if there
+        are several.
 
     Raises:
         ValueError: If no other label has runs in an environment of the baseline, or two groups have
@@ -123,7 +124,7 @@ def _comparison(
     scores = [group.scores_at(at) for (group, _), at in zip(pairs, steps, strict=True)]
     others = [other.scores_at(at) for (_, other), at in zip(pairs, steps, strict=True)]
     zeros = [random.get(env, np.inf) for env in envs]
-    # Compares the minimum, because a bootstrap sample may consist of the worst run only.
+    # Every baseline run must be better, because a bootstrap sample may contain only the worst one.
     better = all(other.min() > zero for other, zero in zip(others, zeros, strict=True))
     return Comparison(
         label,

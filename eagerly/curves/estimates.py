@@ -16,7 +16,7 @@ from scipy import stats
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-_SEED = 0  # resampling seed: the same runs give the same intervals
+_SEED = 0  # fixed, so that the same runs always give the same intervals
 
 Statistic = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def format_number(value: float) -> str:
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:
-    """Returns the mean of the middle half of the runs: the middle three of five."""
+    """Returns the mean of the middle half of the runs, such as the middle three of five."""
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
@@ -64,8 +64,8 @@ def relative(
 ) -> Estimate:
     """Estimates the mean over tasks of normalized interquartile means.
 
-    In each task, a random policy has the score 0, and the interquartile mean of the reference runs
-    is 1. Runs and references are resampled within each task.
+    Scores are normalized per task: a random policy has 0, and the interquartile mean of the
+    reference runs is 1. Both groups of runs are resampled within each task.
 
     Args:
         tasks: Scores `[n]` for each task.
@@ -73,8 +73,8 @@ def relative(
         zeros: Score of a random policy in each task.
 
     Raises:
-        ValueError: If a reference run is no better than a random policy: the scale of a bootstrap
-            sample could be zero.
+        ValueError: If a reference run is no better than a random policy, because the scale of a
+            bootstrap sample could then be zero.
     """
     count = len(tasks)
     for reference, zero in zip(references, zeros, strict=True):
@@ -107,7 +107,7 @@ def probability_of_improvement(
 ) -> Estimate:
     """Estimates the probability that a run of the first group outscores one of the second.
 
-    It is the mean over tasks. A tie counts half.
+    The result is the mean of this probability over tasks. A tie counts as half a win.
 
     Args:
         first: Scores `[n]` of the first group for each task.

@@ -23,7 +23,7 @@ from eagerly.storage.files import RunFiles
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
-_FEW = 10  # fewer evaluations get markers, since a single point draws no line
+_FEW = 10  # curves of fewer evaluations get markers, since one point draws no line
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 

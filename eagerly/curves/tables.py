@@ -18,7 +18,7 @@ from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.files import run_directories
 from eagerly.storage.run import read_settings, whole_settings
 
-# `label-Environment-v5-seed.csv`
+# Tables are named `label-Environment-v5-seed.csv`.
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
 # Settings that are never part of a label. Apart from seed and env, they do not affect training.
 _OF_A_RUN = {
@@ -85,14 +85,17 @@ class RunGroup:
 
     @property
     def means(self) -> np.ndarray:
-        """The mean over each run's shared evaluations, `[n]`: final level and speed combined."""
+        """Each run's mean over the evaluations that all runs share, `[n]`.
+
+        It depends on both the final level and the speed of learning.
+        """
         return self.over_steps()[1].mean(axis=1)
 
     def scores_at(self, steps: np.ndarray) -> np.ndarray:
-        """Returns each run's mean return over 3 evaluations, `[n]`, never its best one.
+        """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
 
         Args:
-            steps: Steps `[M]` at which all runs were evaluated; the last 3 are used.
+            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used.
         """
         rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
@@ -125,10 +128,12 @@ class RunGroup:
         return steps, np.stack(rows)
 
     def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-        """Returns times `[M]` covered by all runs, and the returns `[n, M]` interpolated there.
+        """Returns times `[M]` covered by all runs, and the returns `[n, M]` at these times.
+
+        The returns are interpolated linearly.
 
         Raises:
-            ValueError: If a run has no recorded times, or was first evaluated after another had
+            ValueError: If a run has no recorded times, or was first evaluated after another run had
                 ended.
         """
         for curve in self.curves:
@@ -160,23 +165,24 @@ def read_groups(
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
-    """Reads and groups the runs in run directories, tables, or folders of either.
+    """Reads and groups the runs in run directories, tables, or folders that contain them.
 
     If runs of the same environment and agent have different settings, their labels show these
     settings. Runs without evaluations are omitted.
 
     Args:
-        paths: Where to look. Duplicates are read once.
+        paths: Run directories, tables and folders. Duplicate paths are read once.
         metric: The field of `Results` to read: "return_mean" or "success_rate".
         times: Whether to read the time of each evaluation from the event files of run directories.
-        say: Called with a message about each run that is omitted, because it is damaged, a
-            duplicate, or the beginning of another run.
-        trust: Whether to import agents named by run directories, even if another user made them.
-            They only supply defaults, needed if runs have different sets of settings.
+        say: Called with a message about each run that is omitted, because it is damaged, or
+            because another directory holds a copy that is at least as long.
+        trust: Whether to import custom agents named in run directories, even if another user
+            created these directories. Agents are imported only if runs have different sets of
+            settings, to look up the defaults of missing settings.
 
     Raises:
-        RunError: If a path holds neither a run nor a table, a table is damaged, two tables are of
-            the same run, or an untrusted agent must be imported.
+        RunError: If a path holds neither a run nor a table, a table is damaged, a table and
+            another path hold the same run, or an untrusted agent must be imported.
     """
     curves: list[tuple[Path, Curve]] = []
     runs: list[tuple[Path, dict[str, Any], Results]] = []
@@ -227,13 +233,13 @@ def selected_groups(
         metric: "return" or "success".
         axis: "steps", or "time" for wall time.
         until: Environment steps after which evaluations are omitted; None keeps all.
-        rename: New labels, by current label.
+        rename: Maps current labels to new ones.
         say: As in `read_groups`.
         trust: As in `read_groups`.
 
     Raises:
-        RunError: As in `read_groups`; also if no evaluation is left, a label does not exist, or
-            different runs would share a label.
+        RunError: As in `read_groups`; also if no evaluation is left, a label to rename does not
+            exist, or renaming would give two labels the same name.
     """
     files = [Path(path) for path in paths]
     groups = read_groups(files, metric=METRICS[metric], times=axis == "time", say=say, trust=trust)
@@ -340,7 +346,7 @@ def _labels(found: Sequence[tuple[Path, dict[str, Any]]], trust: bool) -> list[s
     runs = [settings for _, settings in found]
     agents = {settings["agent"] for settings in runs}
     if any(len({frozenset(s) for s in runs if s["agent"] == agent}) > 1 for agent in agents):
-        # Some runs predate a setting and use its default.
+        # Some runs were saved before a setting existed, and use its default.
         runs = [whole_settings(path, trust=trust) for path, _ in found]
     varied: dict[str, list[str]] = {}
     for agent in agents:

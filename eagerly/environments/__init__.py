@@ -4,7 +4,7 @@
 |---|---|---|
 | `PendulumPositions-v1` | `Pendulum-v1` | without the angular velocity |
 | `PendulumFlickering-v1` | `Pendulum-v1` | all zeros at half of the steps on average |
-| `CartPolePositions-v1` | `CartPole-v1` | without both velocities |
+| `CartPolePositions-v1` | `CartPole-v1` | without the two velocities |
 | `PendulumPixels-v1` | `Pendulum-v1` | three grayscale frames of 64 by 64 pixels |
 | `CartPolePixels-v1` | `CartPole-v1` | three grayscale frames of 64 by 64 pixels |
 | `HalfCheetahPositions-v5` | `HalfCheetah-v5` | without velocities |

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClippedActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Replaces the infinite action bounds of `ClipAction` with those it clips to."""
+    """Replaces the infinite action bounds that `ClipAction` declares with the ones it clips to."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], space: gymnasium.Space[Any]) -> None:
         super().__init__(env)
@@ -24,10 +24,11 @@ class ClippedActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 class PartialReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Supports environments whose `reset` does not accept `seed` or `options`.
 
-    A seed is still applied to the environment's `np_random`, as `Env.reset` does.
+    If `reset` does not accept a seed, the wrapper seeds the environment's `np_random` itself, as
+    `Env.reset` does.
 
     Attributes:
-        takes_seed: Whether `reset` accepts a seed.
+        takes_seed: Whether the environment's `reset` accepts a seed.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], taken: set[str]) -> None:
@@ -97,7 +98,7 @@ def _clipped_to(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any] | None:
     if isinstance(env, ClipAction):
         inner = _clipped_to(env.env)
         return env.env.action_space if inner is None else inner
-    if isinstance(env, gymnasium.ActionWrapper):  # its mapping is unknown
+    if isinstance(env, gymnasium.ActionWrapper):  # how it maps actions is unknown
         return None
     # A wrapper that does not override the action space returns the wrapped environment's object.
     if isinstance(env, gymnasium.Wrapper) and env.action_space is env.env.action_space:

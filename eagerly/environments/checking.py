@@ -23,8 +23,9 @@ from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Actions, Observations, outside, text_of
 
 _log = logging.getLogger(__name__)
-# Advice for other kinds of agents: unbounded observations and all action bounds are supported. So
-# are boolean rewards; the guard rejects rewards that are not numbers.
+# Parts of warnings that are not reported, because they do not apply here: unbounded observations,
+# all action bounds and boolean rewards are supported. `GuardedEnvironment` rejects rewards that are
+# not numbers.
 _HARMLESS = (
     "different from the unwrapped",
     "symmetric and normalized",
@@ -33,7 +34,7 @@ _HARMLESS = (
     "Casting input",
 )
 _COLOURED = re.compile("^\x1b\\[[0-9;]*m(?:WARN: )?(.*)\x1b\\[0m$", re.DOTALL)
-# Wrappers whose statistics persist across episodes.
+# Wrappers whose statistics persist across episodes, with the consequence stated in the warning.
 _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]], str] = {
     NormalizeReward: "evaluations and curves show scaled rewards",
     NormalizeObservation: (
@@ -41,7 +42,7 @@ _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]],
         "training (use --normalize-observations, which saves the statistics with the policy)"
     ),
 }
-_LONGEST = 10  # steps compared per episode
+_LONGEST = 10  # maximum number of steps compared per episode
 # Disables Gymnasium's determinism check: here, nondeterminism only causes a warning.
 _UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 
@@ -50,8 +51,9 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """The view of an environment that is passed to Gymnasium's checker.
 
     Replaces each action with a random valid one, because the checker ignores action masks. Removes
-    entries that no network reads, since their values may be arbitrary. Nondeterminism and a missing
-    `super().reset(seed=seed)` pass the checker: they are checked here and only cause warnings.
+    observation entries that no network reads, since their values may be arbitrary. Hides
+    nondeterminism and a missing `super().reset(seed=seed)` from the checker, which would raise an
+    error: `check_environment` tests for both and only logs warnings.
     """
 
     def __init__(
@@ -108,7 +110,10 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._seen(self.env.step(self.actions.unflatten(valid)))
 
     def _seen(self, result: Any) -> Any:
-        """Stores a result and returns it without the entries that no network reads."""
+        """Removes entries that no network reads from the result of `reset` or `step`.
+
+        Stores the result and returns it.
+        """
         if self._observations is not None and isinstance(result, tuple) and result:
             result = self._observations.kept(result[0]), *result[1:]
         self._result = result
@@ -120,7 +125,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def shown(self) -> str:
-        """Describes the first part of the last observation that is outside its space, if any."""
+        """Describes the first entry of the last observation that is not in its space, if any."""
         found = None
         if isinstance(self._result, tuple) and self._result:
             found = outside(self.observation_space, self._result[0])
@@ -154,8 +159,8 @@ def check_environment(
         masks: Whether random actions respect the action masks in `info`.
 
     Returns:
-        Whether two short episodes with the same seed, with another one in between, were identical
-        and no wrapper carries statistics across episodes.
+        True if two short episodes with the same seed, with an episode of another seed in between,
+        were identical and no wrapper carries statistics across episodes.
 
     Raises:
         RunError: If the environment violates Gymnasium's interface.
@@ -166,8 +171,9 @@ def check_environment(
     repeats: bool | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # Runs before the checker, because some differences appear only in the first episodes. The
-        # checker explains errors better; those that it misses recur below.
+        # Episodes are compared before the checker runs, because some differences appear only in the
+        # first episodes. Errors are ignored here: the checker explains them better, and those that
+        # it misses are raised again by the second comparison below.
         with suppress(RunError, ValueError):
             repeats = _repeats_itself(plays, laid_out)
         checked = _ValidActions(env, name, masks=masks, observations=observations)

@@ -33,10 +33,10 @@ Factory = Callable[..., gymnasium.Env]
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Tracks an environment as open until it is closed.
+    """Records that an environment is open, until it is closed.
 
     Raises:
-        RunError: If it is already open.
+        RunError: If the environment is already open.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -51,8 +51,9 @@ class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().close()
 
 
-# Keyed by the id of the unwrapped environment, which the value keeps alive: ids are not reused. An
-# environment that is garbage-collected without being closed disappears automatically.
+# The open environments, by the `id` of the unwrapped environment. While an entry exists, its value
+# keeps that environment alive, so the id is not reused. The entry of an environment that is
+# garbage-collected without being closed disappears automatically.
 _open: WeakValueDictionary[int, _Open] = WeakValueDictionary()
 
 
@@ -63,8 +64,8 @@ def _check_new(env: gymnasium.Env[Any, Any]) -> None:
         )
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles a factory. Rejects open environments, which every process would copy."""
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles a factory. Rejects references to open environments, which pickling would copy."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, gymnasium.Env):
@@ -74,13 +75,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
 @dataclass(frozen=True)
 class EnvironmentMaker:
-    """Creates any number of copies of one environment, here or in another process.
+    """Creates any number of copies of one environment, in this or another process.
 
     Attributes:
         name: The id, or "factory MODULE:NAME", as stored in the run directory.
         source: The specification registered under the id, or the factory.
         kwargs: Keyword arguments for the environment.
-        package: The package that registers it, if it lies in the working directory, else "".
+        package: The package that registers the environment, if that package is in the working
+            directory; otherwise "".
     """
 
     name: str
@@ -150,10 +152,10 @@ def environment_maker(
     """Looks up an environment without creating it.
 
     Args:
-        env: A Gymnasium id, "package:id" to import the package that registers it first, or a
-            factory that returns an environment.
+        env: A Gymnasium id, "package:id" (which first imports the package that registers the id),
+            or a factory that returns an environment.
         kwargs: Keyword arguments for the environment.
-        run_dir: The run directory that names the environment, if any; nothing is imported from it.
+        run_dir: The run directory that names the environment, if any. No code in it is imported.
 
     Raises:
         RunError: If the environment does not exist (similar names are suggested), its package
@@ -165,9 +167,9 @@ def environment_maker(
     if env.startswith(FACTORY):
         # Run directories store a factory's name, but factories are never imported by name.
         raise RunError(
-            f"the environment comes from the Python {env}: pass it again from your program, with "
-            "eagerly.resume(path, env=the_factory), eagerly.evaluate(policy, the_factory) or "
-            "eagerly.export_policy(path, ..., env=the_factory)"
+            f"the environment comes from the Python {env}: pass the factory again from your "
+            "program, with eagerly.resume(path, env=the_factory), eagerly.evaluate(policy, "
+            "the_factory) or eagerly.export_policy(path, ..., env=the_factory)"
         )
     package, _, name = env.rpartition(":")
     local = _import(package, env, run_dir) if package else ""
@@ -210,7 +212,8 @@ def factory_name(factory: Callable[..., Any]) -> str:
     """Returns the name stored in a run directory for a factory: "factory MODULE:NAME".
 
     Raises:
-        RunError: If it is a `functools.partial` with arguments, which the name would not record.
+        RunError: If the factory is a `functools.partial` with arguments, because its name would
+            not record them.
     """
     while isinstance(factory, functools.partial):
         if factory.args or factory.keywords:

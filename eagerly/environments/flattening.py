@@ -19,8 +19,9 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        observations: Observation layout. With M > 0 mask columns, rows mark the valid actions, from
-            "action_mask" in `info`; all are valid if it is None or missing throughout the episode.
+        observations: Observation layout. With M > 0 mask columns, each row ends with the mask of
+            valid actions, from "action_mask" in `info`. All actions are valid if that entry is
+            None, or missing throughout the episode.
         actions: Action layout.
 
     Raises (from `reset` and `step`):
@@ -46,7 +47,7 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._row(observation, info.get("action_mask")), info
 
     def step(self, action: np.ndarray) -> Any:
-        """Steps the environment with an action row `[C + k]`."""
+        """Steps the environment with an action row `[C + k]`: C numbers, then k choices."""
         observation, reward, terminated, truncated, info = self.env.step(
             self._actions.unflatten(np.asarray(action))
         )

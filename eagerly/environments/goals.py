@@ -19,7 +19,7 @@ from eagerly.spaces.observations import VECTOR, Entry
 
 _METHODS = ("compute_reward", "compute_terminated")
 _OF_STEP = ("reward", "termination")  # the corresponding results of `step`
-_STEPS = 20  # played to validate the methods
+_STEPS = 20  # number of steps played to validate the methods
 
 
 class Goals:
@@ -34,7 +34,7 @@ class Goals:
         observations: Observation layout.
 
     Attributes:
-        achieved, desired: Columns of the goals in an observation row.
+        achieved, desired: Columns of each goal in an observation row.
         info_keys: Keys of `info` that `compute_reward` and `compute_terminated` read.
 
     Raises:
@@ -50,7 +50,7 @@ class Goals:
         self.desired = slice(desired.start, desired.stop)
         self._name, self._entry = name, desired
         self._methods = [_method(env, method, name) for method in _METHODS]
-        self._batches = [False] * len(_METHODS)  # until batch support is confirmed
+        self._batches = [False] * len(_METHODS)  # until batch support is tested
         read: set[str] = set()
         steps = list(self._played(env, observations, read))
         env.reset(seed=_STEPS + 1)
@@ -73,8 +73,8 @@ class Goals:
         """Returns rewards `[M]` and terminations `[M]` (bool) for M pairs of goals.
 
         Args:
-            achieved: `[M, G]`, the goal columns of rows.
-            desired: `[M, G]`.
+            achieved: Achieved goals, `[M, G]`, as columns of observation rows.
+            desired: Desired goals, `[M, G]`.
             infos: For each pair, a dictionary with the entries `info_keys`, or None.
 
         Raises:
@@ -91,7 +91,7 @@ class Goals:
     def _called(self, index: int, achieved: Any, desired: Any, infos: Sequence[Any]) -> np.ndarray:
         """Calls a method for M pairs of goals and returns the results, `[M]` float64."""
         method = self._methods[index]
-        # Copied because a method may modify its arguments in place, and they are used again.
+        # The arguments are used again, and a method may modify them in place.
         achieved, desired = np.array(achieved), np.array(desired)
         try:
             if self._batches[index]:
@@ -129,7 +129,7 @@ class Goals:
 
     def _takes_batches(self, index: int, steps: Sequence[_Step], read: set[str]) -> bool:
         """Returns whether a batched call gives the same results as individual calls."""
-        # All pairs of steps, so that both achieved and missed goals occur.
+        # Pairs of goals from different steps ensure that both achieved and missed goals occur.
         pairs = [(one, other) for one in steps for other in steps]
         first = np.array([one.achieved for one, _ in pairs] * 2)
         second = np.array([x.achieved for _, x in pairs] + [x.desired for _, x in pairs])
@@ -139,7 +139,7 @@ class Goals:
             together = self._methods[index](first, second, details)
         except INTERRUPTIONS:
             raise
-        except BaseException:  # errors of individual calls are reported elsewhere
+        except BaseException:  # `outcomes` raises errors of individual calls
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
         return is_array and np.array_equal(together, alone)
@@ -153,7 +153,7 @@ class Goals:
             RunError: If the methods do not reproduce the rewards and terminations of `step`.
         """
         actions, draws = Actions(env.action_space), np.random.default_rng(0)
-        # As in a run: float32 rows that end with masks.
+        # As in a run, the goals are taken from float32 rows that end with masks.
         name = f"environment {self._name!r}"
         flat = GuardedEnvironment(FlatEnvironment(env, observations, actions), name)
         with _within(env) as inner:
@@ -261,7 +261,10 @@ class _Inner(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @contextmanager
 def _within(env: gymnasium.Env[Any, Any]) -> Iterator[_Inner | None]:
-    """Records observations of the layer that has the methods; yields None if it is outermost."""
+    """Records the observations of the environment layer that defines the methods.
+
+    Yields the recorder, or None if that layer is the outermost one.
+    """
     outer = env
     if not isinstance(outer, gymnasium.Wrapper) or hasattr(outer, _METHODS[0]):
         yield None
@@ -277,7 +280,7 @@ def _within(env: gymnasium.Env[Any, Any]) -> Iterator[_Inner | None]:
 
 
 def _check_goals(where: str, inner: _Inner | None, **goals: np.ndarray) -> None:
-    """Raises `RunError` if a wrapper changes the goals of the layer that has the methods."""
+    """Raises `RunError` if a wrapper changes the goals of the layer that defines the methods."""
     if inner is None or not isinstance(inner.observation, Mapping):
         return
     for key, goal in goals.items():
@@ -300,7 +303,7 @@ def _number(value: Any) -> float:
 
 
 def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of an `info`; values that `plain` does not accept are not copied."""
+    """Returns a copy of an `info`. Values that `plain` rejects are shared with the original."""
     found = dict(info)
     for key, value in found.items():
         with suppress(TypeError):

@@ -38,7 +38,8 @@ class Rollout:
     """T steps of N environments.
 
     Attributes:
-        observations: `[T + 1, N, O]`, float32: the observations acted on, then the current ones.
+        observations: `[T + 1, N, O]`, float32: the observations before each step, then the current
+            ones.
         actions: `[T, N, A]`, float32, the agent's actions in [-1, 1]; the same as `executed` if the
             actions were supplied by the caller.
         executed: `[T, N, ...]`, the actions in the environments' units.
@@ -97,7 +98,7 @@ class Rollout:
         if axis:
             observations = joined("observations")
             kept = [list(chain(*step)) for step in zip(*kept, strict=True)]
-            # Ordered by time, then by environment.
+            # Final observations must be ordered by time, then by environment.
             times = np.concatenate([np.nonzero(part.ended)[0] for part in parts])
             order = np.argsort(times, kind="stable")
             last, infos = last[order], [infos[place] for place in order]
@@ -121,7 +122,7 @@ class Rollout:
 
 
 class Acts(Protocol):
-    """A policy for a group of environments, such as `policies.BehaviorPolicy`."""
+    """A policy for a group of G environments, such as `policies.BehaviorPolicy`."""
 
     exploration: Any
 
@@ -135,7 +136,7 @@ class Acts(Protocol):
         """Records rewards `[G]` and episode ends `[G]` (bool)."""
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Called if episodes are reset without ending, with their mask `[G]`."""
+        """Called with the mask `[G]` of episodes that were reset without having ended."""
 
 
 class EnvironmentGroup:
@@ -151,7 +152,7 @@ class EnvironmentGroup:
 
     Attributes:
         envs: The environments.
-        policy: Chooses the actions, unless the caller supplies them.
+        policy: Chooses the actions, unless the caller of `rollout` supplies them.
         observations: The current observations, `[G, O]`, float32.
         is_closing: Set to True to abort the current rollout when its result is no longer needed.
     """
@@ -234,7 +235,7 @@ class EnvironmentGroup:
             steps: T.
             random_steps: Number of initial steps with uniformly random actions.
             given: The actions of one step, `[G, ...]`, in the environments' units; None: the policy
-                chooses.
+                chooses the actions.
 
         Raises:
             RunError: If the rollout is aborted or an environment fails.
@@ -280,7 +281,7 @@ class EnvironmentGroup:
         return Rollout(
             observations,
             actions,
-            actions if given is not None else np.array(executed),  # the same object: pickled once
+            actions if given is not None else np.array(executed),  # one object is pickled only once
             rewards,
             terminated,
             truncated,

@@ -26,7 +26,7 @@ from eagerly.spaces import Observations, text_of
 
 
 class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Returns valid results of an environment unchanged and raises a clear error for others.
+    """Returns valid results of an environment unchanged and raises clear errors for invalid ones.
 
     Args:
         env: The environment.
@@ -53,7 +53,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._name, self._watchdog = name, watchdog
         self._spaces = env.observation_space, env.action_space
         space = env.observation_space
-        # A Box is checked inline, which is faster: this runs at every step.
+        # Observations in a Box are checked without a layout, which saves time at every step.
         is_box = isinstance(space, gymnasium.spaces.Box)
         self._parts = None if is_box else observations or Observations(space)
         self._shape, self._dtype = space.shape, np.dtype(space.dtype)
@@ -67,7 +67,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         """Steps the environment."""
         self._steps += 1
-        # Copied because an environment may modify its array, and actions are recorded for replay.
+        # Actions are recorded for replay, and an environment may modify the array that it receives.
         given = action.copy() if isinstance(action, np.ndarray) else action
         if self._watchdog is not None:
             self._watchdog.call = self._name, "step", 1, threading.get_ident()
@@ -85,7 +85,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 and isinstance(truncated, bool)
                 and isinstance(info, dict)
                 and not (terminated or truncated)
-            ):  # slow path: unusual types and episode ends
+            ):  # slow path, for unusual types and ends of episodes
                 self._check_step(result)
             return result
         except BaseException as error:

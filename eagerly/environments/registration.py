@@ -1,4 +1,4 @@
-"""Ids of the partially observable environments."""
+"""Registers the partially observable environments with Gymnasium."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gymnasium.wrappers import FrameStackObservation
 
 from eagerly.environments.wrappers import Flicker, HideCoordinates, Pictures
 
-# For each id: the base environment, its number of coordinates and the hidden ones. With default
-# arguments, MuJoCo observations are all positions, then all velocities. CartPole observations
-# alternate positions and velocities.
+# For each id: the base environment, its number of coordinates and the indices of the hidden ones.
+# With default arguments, MuJoCo observations are all positions, then all velocities. CartPole
+# observations alternate positions and velocities.
 POSITIONS = {
     "PendulumPositions-v1": ("Pendulum-v1", 3, range(2, 3)),
     "CartPolePositions-v1": ("CartPole-v1", 4, range(1, 4, 2)),
@@ -21,8 +21,8 @@ POSITIONS = {
     "Walker2dPositions-v5": ("Walker2d-v5", 17, range(8, 17)),
 }
 
-# For each id: the base environment. Half of the observations are lost, as in Hausknecht and Stone
-# (2015).
+# For each id: the base environment. Half of the observations are replaced with zeros, as in
+# Hausknecht and Stone (2015).
 FLICKERING = {"PendulumFlickering-v1": "Pendulum-v1"}
 
 # For each id: the base environment, shown as three 64x64 grayscale frames, newest last.

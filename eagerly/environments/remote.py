@@ -14,11 +14,11 @@ from eagerly.environments.values import check_info
 from eagerly.environments.worker_process import LostError, WorkerProcess, message_of, sendable
 from eagerly.errors import RunError
 
-STARTING = 120.0  # seconds allowed for a process to start and import, excluding its environment
+STARTING = 120.0  # seconds allowed for a process to start, before it creates an environment
 
 
 class _RemoteTraceback:
-    """The environment inside the separate process; only the mask of `info` is sent back."""
+    """The environment in the separate process. Returns only the action mask of each `info`."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
         self._env = make()
@@ -47,8 +47,8 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
     """An environment in a separate process.
 
     Args:
-        factory: Creates the environment there; sent by value.
-        look: Creates one in this process, to read its spaces.
+        factory: Creates the environment in the separate process; sent by value.
+        look: Creates an environment in this process, which is closed once its spaces are known.
         timeout: Seconds allowed per call; 0: unlimited.
 
     Raises:
@@ -77,11 +77,11 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             raise
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment; the returned `info` contains only the mask."""
+        """Resets the environment; the returned `info` contains only the action mask."""
         return self._ask("reset", seed, options)
 
     def step(self, action: Any) -> Any:
-        """Steps the environment; the returned `info` contains only the mask."""
+        """Steps the environment; the returned `info` contains only the action mask."""
         return self._ask("step", action)
 
     def call(self, name: str, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Renders environments without a display, and logs MuJoCo's warnings."""
+"""Rendering of environments without a display, and logging of MuJoCo's warnings."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 def choose_renderer() -> None:
     """Configures MuJoCo and Pygame for rendering without a display.
 
-    Must be called before they are imported. On Linux without a display, sets MUJOCO_GL to "egl" and
-    SDL_VIDEODRIVER to "dummy", unless the user has set them.
+    Must be called before MuJoCo or Pygame is imported. On Linux without a display, sets MUJOCO_GL
+    to "egl" and SDL_VIDEODRIVER to "dummy", unless the user has set these variables.
     """
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -64,7 +64,8 @@ class RenderedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 def select_track_camera(env: gymnasium.Env[Any, Any]) -> None:
     """Selects a MuJoCo model's "track" camera, if any, so that moving robots stay in view.
 
-    Gymnasium selects it by default, but the camera distance set by its environments overrides that.
+    By default, Gymnasium finds this camera but then renders with the free camera, so that the
+    camera settings of its environments take effect.
     """
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is None:
@@ -79,8 +80,8 @@ def select_track_camera(env: gymnasium.Env[Any, Any]) -> None:
 def report_mujoco_warnings() -> None:
     """Logs MuJoCo's warnings as soon as MuJoCo is imported.
 
-    By default, MuJoCo appends them to MUJOCO_LOG.TXT in the working directory, even if that is a
-    link to another file. A handler that is already set is kept.
+    By default, MuJoCo appends them to MUJOCO_LOG.TXT in the working directory, even if that file is
+    a link to another one. A warning handler that is already set is kept.
     """
     if "mujoco" in sys.modules:
         _set_handler()

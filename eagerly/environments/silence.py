@@ -7,7 +7,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 TICK = 1.0  # seconds between heartbeat checks
-_GRACE = 2.0  # seconds added to a call's timeout, which the process itself reports if it can
+_GRACE = 2.0  # seconds added to a call's timeout, so that the process can report it first
 _HURRIED = 5.0  # seconds of silence allowed once the run is asked to stop
 
 
@@ -27,7 +27,7 @@ class Silence:
         self._limit, self.seconds = timeout and timeout + _GRACE, 0.0
 
     def end(self) -> None:
-        """Ends the silence, after a heartbeat or while none is expected."""
+        """Ends the silence, after a heartbeat or while no heartbeat is expected."""
         self.seconds = 0.0
 
     def tick(self) -> bool:
@@ -36,7 +36,7 @@ class Silence:
         return 0.0 < self._limit <= self.seconds
 
     def shorten(self) -> None:
-        """Reduces the limit to a few seconds."""
+        """Reduces the allowed silence to a few seconds."""
         self._limit = min(self._limit or _HURRIED, _HURRIED)
 
 

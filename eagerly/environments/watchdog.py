@@ -27,12 +27,12 @@ class Watchdog:
     Args:
         timeout: Seconds allowed per call; 0 disables the watchdog.
         where: Returns a description of the run's progress.
-        advice: End of the message: the consequences and the remedy.
+        advice: End of the message, which states the consequences and the remedy.
         tell: Receives the message instead of stderr, without `where` and `advice`.
 
     Attributes:
-        call: The call in progress: environment, method, number of calls that it counts as, and
-            thread. Each call needs a new tuple; None between calls.
+        call: The call in progress: environment, method, number of timeouts that it may take, and
+            thread id. Each call needs a new tuple; None between calls.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Watchdog:
 
     @contextmanager
     def calling(self, what: str, patience: int = 1) -> Iterator[None]:
-        """Monitors a `with` block, which may take as long as `patience` calls."""
+        """Monitors a `with` block, which may take up to `patience` times the timeout."""
         self.call = what, "", patience, threading.get_ident()
         try:
             yield

@@ -1,7 +1,7 @@
-"""Objects in child processes, which never outlive the trainer, even if it is killed.
+"""Objects in child processes. The processes never outlive the trainer, even if it is killed.
 
 Processes are spawned, not forked: a fork would copy TensorFlow with its threads, and the trainer's
-open files, including locks. They import neither TensorFlow nor the main program.
+open files, including locks. The processes import neither TensorFlow nor the main program.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SAFE_PATH = "PYTHONSAFEPATH"
 _PATIENCE = 5.0  # seconds allowed for closing an object
 _CLOSE = pickle.dumps(None)
-# Errors that are raised with their own class in the calling process; others become a traceback.
+# Errors that keep their class in the calling process. Other errors become a `RunError` with the
+# traceback.
 _TOLD: tuple[type[Exception], ...] = (RunError, FloatingPointError)
 
 
 class LostError(Exception):
-    """An object does not answer because it or its process no longer exists."""
+    """A remote object does not answer, because it or its process no longer exists."""
 
 
 class WorkerLoop:
     """Creates an object and calls its methods in response to messages.
 
-    Errors are answers too, because the caller may not know the exception's class.
+    Errors are sent as text in an answer, because the caller may not be able to import their class.
 
     Args:
         content: The object's factory, serialized with cloudpickle.
@@ -66,7 +67,7 @@ class WorkerLoop:
             if self._content is not None:
                 content, self._content = self._content, None
                 self._made = _unpickled(content)()
-                threadpool_limits(1, user_api="blas")  # as in the trainer: same bits
+                threadpool_limits(1, user_api="blas")  # as in the trainer, for identical results
             found = getattr(self._made, method)(*arguments, *more)
             return pickle.dumps((None, found), pickle.HIGHEST_PROTOCOL)
         except _TOLD as error:
@@ -84,7 +85,7 @@ class WorkerLoop:
 def _unpickled(content: bytes) -> Callable[[], Any]:
     try:
         make: Callable[[], Any] = cloudpickle.loads(content)
-    except ImportError as error:  # the package of an environment registered by its class
+    except ImportError as error:  # for example, if the environment was registered by class
         raise RunError(f"a worker process needs a package that is missing: {error}") from error
     return make
 
@@ -152,15 +153,15 @@ class WorkerProcess:
         self.process = context.Process(
             target=_serve, args=(there, signs_there, content, asked), name=name
         )
-        # Otherwise, the child would run the main program as `__mp_main__`, up to its main guard,
-        # and so import TensorFlow. Objects from that program are sent by value instead. The safe
-        # path keeps the working directory from preceding the standard library on the child's path
-        # until it receives the path of this process.
+        # With the real `__main__`, the child would run the main program as `__mp_main__`, up to its
+        # main guard, and so import TensorFlow. Objects from that program are sent by value instead.
+        # PYTHONSAFEPATH keeps the working directory from preceding the standard library on the
+        # child's `sys.path`, until the child receives the `sys.path` of this process.
         main = types.ModuleType("__main__")
         with _replaced(os.environ, _SAFE_PATH, "1"), _replaced(sys.modules, "__main__", main):
             with _signals_blocked():
-                # The tracker ignores SIGINT and SIGTERM; SIGHUP stays blocked in it. It is started
-                # separately, because its start unblocks the other two in this thread.
+                # The resource tracker ignores SIGINT and SIGTERM, and SIGHUP stays blocked in it.
+                # Its start unblocks SIGINT and SIGTERM in this thread: block them again below.
                 resource_tracker.ensure_running()
             with _signals_blocked():
                 self.process.start()
@@ -205,7 +206,7 @@ class WorkerProcess:
             LostError: If the process has died or is frozen.
             TimeoutError: If no answer arrives in time. The process is killed, because a late answer
                 would be mistaken for the next one.
-            RunError, FloatingPointError: If the object raised it.
+            RunError, FloatingPointError: If the method raised an error; see `WorkerLoop`.
         """
         answer = None
         with self._death_told():
@@ -250,7 +251,8 @@ class WorkerProcess:
         """Closes the object and ends the process, which is killed at the deadline.
 
         Args:
-            deadline: Time on the monotonic clock, after `begin_to_close`; None: in a few seconds.
+            deadline: Time on the monotonic clock, if `begin_to_close` was called before. None calls
+                it and sets the deadline in a few seconds.
         """
         if deadline is None:
             self.begin_to_close()
@@ -276,7 +278,7 @@ def close_all(workers: list[WorkerProcess]) -> None:
         worker.close(deadline)
 
 
-_answered: list[Connection] = []  # in a worker process: its end of the pipe
+_answered: list[Connection] = []  # in a worker process, holds its end of the pipe
 
 
 def answer_and_end(what: str) -> None:
@@ -290,7 +292,7 @@ def answer_and_end(what: str) -> None:
 def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_path: bool) -> None:
     """Answers messages until it receives `_CLOSE` or the trainer is gone."""
     if not asked_for_safe_path:
-        os.environ.pop(_SAFE_PATH, None)  # intended only for this process
+        os.environ.pop(_SAFE_PATH, None)  # not for programs that this process starts
     for number in _STOP:
         # Ctrl-C reaches the whole process group, but the trainer decides when to stop. Unlike
         # SIG_IGN, a handler is not inherited by programs that an environment starts.
@@ -310,9 +312,10 @@ def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_p
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Blocks the signals in processes that are started meanwhile, until they unblock them.
+    """Blocks the stop signals in this thread.
 
-    Other threads of this process still receive the signals.
+    A process started meanwhile inherits the block until it unblocks the signals. Other threads of
+    this process still receive them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:

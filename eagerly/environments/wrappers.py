@@ -72,7 +72,7 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
         self._shown: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment; a seed also restarts the random draws."""
+        """Resets the environment; a seed also reseeds the choice of steps."""
         if seed is not None:
             self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,)))
         observation, info = self.env.reset(seed=seed, options=options)
@@ -110,7 +110,7 @@ class Flicker(_Unreliable):
     """Replaces the observation with zeros at random steps, like a camera that loses frames.
 
     Source: Hausknecht and Stone (2015), "Deep Recurrent Q-Learning for Partially Observable MDPs",
-    with a probability of 0.5.
+    which uses a probability of 0.5.
 
     Args:
         env: An environment whose observations are a flat `Box` that contains 0.

@@ -1,4 +1,4 @@
-"""Actor architectures as plain data: with the weights, enough to run an actor anywhere."""
+"""Actor architectures as plain data. An architecture and weights suffice to run an actor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from eagerly.policies.integer_grids import quantized_tanh
 from eagerly.spaces import Entry
 from eagerly.spaces.observations import IMAGE
 
-Shapes = dict[str, tuple[int, ...]]  # of weights, by `layer/weight`
-# Weights of a dense layer and of a normalization layer, in order.
+Shapes = dict[str, tuple[int, ...]]  # shapes of weights, by `layer/weight`
+# Names of the weights of a dense layer and of a normalization layer, in order.
 DENSE, NORM = ("kernel", "bias"), ("gamma", "beta")
-# The dense layers of the attention core.
+# Names of the dense layers of the attention core.
 PROJECTIONS = ("memory_query", "memory_key", "memory_value", "memory_out")
 
 
@@ -27,7 +27,7 @@ class EntryEncoders:
 
     Attributes:
         entries: The entries.
-        units: Features per entry.
+        units: Number of output features per entry.
     """
 
     entries: tuple[Entry, ...]
@@ -51,9 +51,9 @@ class MemoryCore:
     length: int = 1
 
     def state_shapes(self) -> list[tuple[int, ...]]:
-        """Returns the shapes of the parts of the recurrent state, without N.
+        """Returns the shape of each array in the recurrent state, without the batch axis N.
 
-        For attention: keys, values, and the number of steps seen.
+        The arrays of the attention core are keys, values, and the number of steps seen.
         """
         if self.kind == "attention":
             return [(self.length, self.units), (self.length, self.units), ()]
@@ -64,8 +64,9 @@ class MemoryCore:
 class StateEmbedding:
     """A learned state embedding, concatenated with linear features of the state.
 
-    Both are divided by the mean of their absolute values. Fujimoto et al. 2023, "For SALE:
-    State-Action Representation Learning for Deep Reinforcement Learning".
+    The embedding and the features are each divided by the mean of their absolute values. Source:
+    Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
+    Learning".
 
     Attributes:
         units: Size of the embedding.
@@ -92,10 +93,10 @@ class ActorArchitecture:
         layer_norm: Whether hidden layers are normalized before their activation.
         normalized: Whether observations are first scaled by their mean and standard deviation.
         encoder: Entry encoders, recurrent core or state embedding before the MLP, if any.
-        quantized: Whether it computes on 8-bit integer grids, see `policies.integer_grids`.
+        quantized: Whether the actor computes on 8-bit integer grids; see `policies.integer_grids`.
 
     Raises:
-        ValueError: If it is quantized and has an encoder.
+        ValueError: If a quantized actor has an encoder.
     """
 
     observation_size: int
@@ -115,7 +116,7 @@ class ActorArchitecture:
 
     @property
     def visible(self) -> int:
-        """V, the number of columns of a row without its mask."""
+        """V, the number of columns of an observation row without its mask."""
         return self.observation_size - self.head.masked
 
     @property
@@ -129,7 +130,7 @@ class ActorArchitecture:
 
     @property
     def pixels(self) -> np.ndarray:
-        """The columns of a row that contain pixels, `[O]` bool."""
+        """Mask of the columns of an observation row that contain pixels, `[O]` bool."""
         columns = np.zeros(self.observation_size, bool)
         if isinstance(self.encoder, EntryEncoders):
             for entry in self.encoder.entries:

@@ -27,12 +27,13 @@ class BehaviorPolicy(Saved):
     """Acts in N environments with the agent's current policy and exploration noise.
 
     Call `act` and `observe` alternately: `act` returns actions for the current observations,
-    `observe` receives their rewards and which episodes ended. Both calls also update temporally
+    `observe` receives the resulting rewards and episode ends. Both calls also update temporally
     correlated noise, recurrent state, and the normalization statistics of observations and rewards.
     `Agent.behavior` creates a behavior policy.
 
-    Each group of environments that acts on its own has a behavior policy without statistics. The
-    collector has another one, whose `count` receives the results of all groups.
+    Each group of environments that selects its own actions has a separate behavior policy, which
+    keeps no normalization statistics. The collector's behavior policy keeps them: its `count`
+    receives the results of all groups.
 
     Args:
         policy: Maps observations `[N, O]` to scores `[N, A]`; or an `EpisodePolicy`, which is
@@ -47,7 +48,7 @@ class BehaviorPolicy(Saved):
         row_policy: The policy, unless it is recurrent.
         exploration: Exploration noise and uniformly random actions.
         to_environment: Maps actions `[N, A]` to the environments' units.
-        counts: Whether it updates any normalization statistics.
+        counts: Whether the policy updates any normalization statistics.
     """
 
     _saved = ("exploration", "_episodes", "_returns")
@@ -71,7 +72,7 @@ class BehaviorPolicy(Saved):
         self._normalization, self._returns = normalization, returns
         self.counts = normalization is not None or returns is not None
         self._episodes: Episodes | None = None
-        self._acted: np.ndarray | None = None  # until `observe` is called
+        self._acted: np.ndarray | None = None  # last actions, until `observe` is called
 
     def act(
         self, observations: np.ndarray, *, explore: bool = True, uniform: bool = False
@@ -89,8 +90,8 @@ class BehaviorPolicy(Saved):
         Raises:
             ValueError: If the observations have another shape, or `observe` was not called after
                 the previous actions.
-            FloatingPointError: If a score is NaN or infinite, because a weight or an observation
-                is.
+            FloatingPointError: If a score is NaN or infinite, because a weight or an observation is
+                not finite.
         """
         check_rows(observations, self._observations.size)
         if self._acted is not None:
@@ -161,7 +162,11 @@ class BehaviorPolicy(Saved):
             self._returns.update(rewards, ended)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Resets the environments, `[N]` bool, where an episode begins although none ended."""
+        """Resets noise, recurrent state and discounted returns after episodes were cut short.
+
+        Args:
+            began: Mask of the environments in which a new episode begins, `[N]` bool.
+        """
         self._acted = None
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
@@ -185,7 +190,7 @@ def check_rows(observations: np.ndarray, size: int) -> None:
     """Checks that observations are a batch `[N, O]`.
 
     Raises:
-        ValueError: If they are not. The message suggests a fix.
+        ValueError: If they have another shape. The message suggests a fix.
     """
     if observations.shape[1:] != (size,):
         raise ValueError(
@@ -198,7 +203,8 @@ def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
     """Returns scores as float32, after checking that they are finite.
 
     Raises:
-        FloatingPointError: If one is NaN or infinite, because an observation or a weight is.
+        FloatingPointError: If a score is NaN or infinite, because an observation or a weight is
+            not finite.
     """
     scores = scores.astype(np.float32, copy=False)
     if not math.isfinite(scores.sum()):

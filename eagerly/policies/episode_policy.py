@@ -14,7 +14,7 @@ class EpisodePolicy(Protocol):
     """A recurrent policy, which receives its current state and returns the next one.
 
     Attributes:
-        action_size: A.
+        action_size: A, the length of an action.
     """
 
     action_size: int
@@ -93,8 +93,8 @@ class Episodes(Saved):
             ended: `[N]` bool.
 
         Raises:
-            ValueError: If `act` was not called before, or a shape is wrong. Nothing is recorded
-                then.
+            ValueError: If `act` was not called before, or a shape is wrong. Nothing is recorded in
+                this case.
         """
         if not self._waits:
             raise ValueError("acted was called before act: call act(observations) first")
@@ -108,7 +108,7 @@ class Episodes(Saved):
         self.begin(ended)
 
     def begin(self, began: np.ndarray) -> None:
-        """Resets the state of episodes that begin, `[N]` bool."""
+        """Resets the state, previous action and reward of the episodes in a mask, `[N]` bool."""
         began = np.asarray(began, bool)
         if began.any():
             for part in (self._actions, self._rewards, *self._state):

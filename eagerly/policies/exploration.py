@@ -1,7 +1,7 @@
 """Exploration noise for actions, in NumPy because it is needed at every step.
 
-Every number is a function of the run's seed, its environment and that environment's step. It does
-not depend on the process that draws it, on the group of environments, or on the number of draws.
+Every random number depends only on the run's seed, the environment and the environment's step. It
+does not depend on the process that draws it, on the group of environments, or on earlier draws.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _BLOCK = 256  # steps drawn at once, because creating a generator takes 30 µs
 
 
 class Draws:
-    """Random numbers of several environments, which depend only on the environment and its step.
+    """Random numbers for several environments.
+
+    For a given seed and key, each number depends only on the environment and its step.
 
     Args:
         draw: Draws an array of a shape with a generator.
         seed: Seed of the run.
-        key: The random stream, and further keys that identify these numbers.
-        first: Number of the first environment.
+        key: The random stream, then further keys that identify these numbers.
+        first: Index of the first environment in the run.
     """
 
     def __init__(
@@ -85,10 +87,10 @@ class Exploration(Saved):
         observations: Layout of the observations, for their action masks.
         actions: Layout of the actions.
         seed: Seed of the run.
-        first: Number of the first environment.
+        first: Index of the first environment in the run.
 
     Attributes:
-        step: Steps made by each environment.
+        step: Number of steps made by each environment.
     """
 
     _saved = ("step", "_process")
@@ -157,12 +159,12 @@ class Exploration(Saved):
             self.on_reset(ended)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Resets the noise of environments, `[G]` bool, where an episode begins."""
+        """Resets the noise of environments in which an episode begins; `began` is `[G]` bool."""
         if len(began) == len(self._process):
             self._process[began] = 0.0
 
     def _check(self, values: dict[str, Any]) -> None:
         if values["process"].ndim != 2:
             raise ValueError(f"noise must have shape [G, W]; got {values['process'].shape}")
-        if self._theta is None:  # the state may be of another kind of noise
+        if self._theta is None:  # the state may come from another kind of noise
             values["process"] = np.zeros((0, 0), np.float32)

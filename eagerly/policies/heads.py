@@ -24,8 +24,9 @@ class ActionHead:
         choices: Number of values of each choice.
         masked: M, the number of mask columns at the end of an observation; 0 if all values are
             always valid.
-        squashes: Whether tanh is applied to continuous dimensions; if not, they are already in
-            [-1, 1]. Used only for tensors: the method `scores` always applies `squash`.
+        squashes: Whether `networks.actor.scores` applies tanh to continuous dimensions; if not,
+            they are already in [-1, 1]. The method `scores` ignores this and always applies
+            `squash`.
     """
 
     continuous: int

@@ -10,18 +10,18 @@ import numpy as np
 from eagerly.spaces import Entry
 
 FILTERS = 32
-# Strides of the 3x3 kernels for images of at least 31x31 pixels. 64x64 becomes 5x5.
+# Strides of the 3x3 kernels for images of at least 31x31 pixels. They reduce 64x64 pixels to 5x5.
 _STRIDES, _LARGE = (2, 2, 2, 1), 31
 _SMALLEST, _NARROW, _STRIDED, _MOST_LAYERS = 3, 4, 11, 4
 Window = tuple[int, int]
 
 
 def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
-    """Returns kernel and strides of each convolution, without padding, for an image size.
+    """Returns the kernel and strides of each unpadded convolution for an image of this size.
 
-    Large images have four 3x3 convolutions, three of them with stride 2. If a side is below 31
-    pixels, layers are added until both sides are at most 4 pixels, up to four layers. A side has
-    stride 2 while it has at least 11 pixels. Kernels are never larger than the remaining sides.
+    Large images have four 3x3 convolutions, three with stride 2. If a side is below 31 pixels,
+    layers are added until both sides are at most 4 pixels, up to four layers. Along a side, the
+    stride is 2 while at least 11 pixels remain. Kernels are never larger than the remaining image.
     They are one pixel wider where stride 2 would miss the last pixel, which may be a wall.
 
     Raises:
@@ -57,7 +57,8 @@ def sides_after(sides: Window, kernel: Window, strides: Window) -> Window:
 def norm_epsilon(height: int, width: int) -> float:
     """Returns the epsilon of the layer normalization after the convolutions.
 
-    The Keras default would swamp small values: MiniGrid's symbols (0 to 10) are at most 0.04 here.
+    Small images need less than the Keras default, 1e-3, which would dominate the variance of small
+    values: MiniGrid's symbols, 0 to 10, are at most 0.04 after division by 255.
     """
     return 1e-3 if min(height, width) >= _LARGE else 1e-6
 
@@ -65,9 +66,9 @@ def norm_epsilon(height: int, width: int) -> float:
 def image_features(
     entry: Entry, layer: str, weights: Mapping[str, np.ndarray], columns: np.ndarray
 ) -> np.ndarray:
-    """Maps flattened images, `[N, K · H · W · C]` from 0 to 255, to features `[N, units]`.
+    """Maps flattened images of K frames, `[N, K · H · W · C]`, 0 to 255, to features `[N, units]`.
 
-    `networks.encoders.ImageEncoder` computes the same.
+    `networks.encoders.ImageEncoder` computes the same features.
 
     Args:
         entry: The observation entry of the images.
@@ -87,7 +88,7 @@ def image_features(
     # Looping over images keeps each one in the CPU cache, which halves the time for four images.
     kernel, bias = weights[f"{layer}_linear/kernel"], weights[f"{layer}_linear/bias"]
     found = [_convolved(image, layers) for image in hidden]
-    hidden = np.array(found, dtype).reshape(len(found), len(kernel))  # also for N = 0
+    hidden = np.array(found, dtype).reshape(len(found), len(kernel))  # this shape also fits N = 0
     hidden = hidden @ kernel + bias
     hidden -= hidden.mean(axis=-1, keepdims=True)
     variance = np.square(hidden).mean(axis=-1, keepdims=True)

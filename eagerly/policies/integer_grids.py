@@ -2,12 +2,12 @@
 
 An integer q represents the number r = scale (q - zero_point) (Eq. 1). Activations have one scale
 and zero point per tensor, and q in [-128, 127]. Kernels have one scale per column, no zero point,
-and q in [-127, 127]. Biases use the product of both scales, and 32 bits.
+and q in [-127, 127]. Biases have 32 bits; their scale is the input's scale times the column's.
 
-The grids of an actor follow from `quantization/low` and `quantization/high`. These are the ranges
-of the inputs, the outputs of each hidden layer, continuous dimensions before their tanh, and
-logits, in this order. After the tanh, actions are multiples of 1/128, again with q in [-128, 127]:
-the largest is 127/128.
+The grids of an actor are computed from the weights `quantization/low` and `quantization/high`. They
+contain the ranges of the inputs, of the outputs of each hidden layer, of continuous dimensions
+before their tanh, and of logits, in this order. After the tanh, actions are multiples of 1/128,
+again with q in [-128, 127]: the largest action is 127/128.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import numpy as np
 
 LEAST, MOST = -128, 127
 STEPS = MOST - LEAST
-# TensorFlow graphs and XLA replace division by a constant with multiplication by its inverse. In
-# float64, this changes the float32 result only once in 100 million cases.
+# TensorFlow graphs and XLA replace division by a constant with multiplication by its inverse, so
+# NumPy also multiplies. In float64, this changes the float32 result only once in 100 million cases.
 INVERSE_STEPS = 1.0 / STEPS
 TANH_SCALE = 1.0 / 128.0
 # Biases use at most half of the int32 range, so that sums can use the other half.
 INVERSE_BIAS_STEPS = 2.0**-30
-# A column with only smaller weights counts as zero and gets an arbitrary scale. Its own scale could
-# be denormal, which TensorFlow flushes to 0 and NumPy does not.
+# A kernel column with only smaller weights counts as zero and gets an arbitrary scale. A scale
+# computed from its weights could be denormal, which TensorFlow flushes to 0 and NumPy does not.
 LEAST_WEIGHT = np.float32(1e-30)
 # Range limit of inputs to tanh: tanh(4) is 0.9993.
 SATURATED = 4.0
 
 
-@functools.lru_cache(maxsize=1024)  # actors call it for each layer at each step
+@functools.lru_cache(maxsize=1024)  # called for each layer at each step
 def grid(low: float, high: float) -> tuple[np.float32, int]:
     """Returns scale and zero point of a range, which is extended to contain 0.
 
-    0 is on the grid, which shifts the range by up to half a step. Scale and zero point are computed
-    in float64 and rounded once, half up, as TensorFlow's converter does. In float32, one range in
-    seven would get a different scale, and many symmetric ranges a different zero point.
+    The grid contains 0, which shifts the range by up to half a step. Scale and zero point are
+    computed in float64 and rounded once, half up, as TensorFlow's converter does. In float32, one
+    range in seven would get a different scale, and many symmetric ranges a different zero point.
     `networks.quantization` performs the same operations on tensors, bit for bit.
 
     Args:
@@ -101,8 +101,8 @@ def layer_integers(
         input_scale: The scale of the layer's inputs.
 
     Returns:
-        The kernel as `[I, units]` int8, the bias as `[units]` int32, not much beyond 2^30, and the
-        scale of each column, `[units]` float32.
+        The kernel as `[I, units]` int8, the bias as `[units]` int32, at most slightly above 2^30,
+        and the scale of each column, `[units]` float32.
     """
     scales = column_scales(kernel, bias, input_scale)
     steps = np.rint(np.asarray(bias, np.float32) / (input_scale * scales))
@@ -115,8 +115,9 @@ def quantized_layer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rounds the kernel and bias of a layer to their grids.
 
-    The weight that determines the scale of its column keeps its value, which preserves the scale:
-    127 times the scale can differ from that weight in the last bit.
+    The weight that determines the scale of its column keeps its value, so that quantizing the
+    rounded kernel gives the same scale. 127 times the scale can differ from that weight in the last
+    bit.
     """
     q, steps, scales = layer_integers(kernel, bias, input_scale)
     ends = _scales(kernel, bias, input_scale)[1]
@@ -127,7 +128,7 @@ def quantized_layer(
 def _scales(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scale of each column, and the weight represented by 127."""
+    """Returns the scale of each column, and the weight that the integer 127 represents."""
     largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
     of_kernel = np.where(largest >= LEAST_WEIGHT, largest, np.float32(1.0)) / np.float32(MOST)
     size = np.abs(np.asarray(bias, np.float32)).astype(np.float64)

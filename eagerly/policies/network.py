@@ -1,6 +1,6 @@
 """The built-in actors, defined once for NumPy and for exported graphs.
 
-`networks.Actor` and related classes compute the same in training.
+In training, `networks.Actor` and related classes compute the same functions.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class ActorNetwork:
     def quantized_parts(self, ops: Operations, hidden: Any) -> list[Any]:
         """Maps scaled rows `[N, V]` to quantized outputs: actions before their tanh, and logits.
 
-        Each part is present only if the actor has such dimensions. They are computed by separate
-        layers, because their grids differ.
+        Either part is missing if the actor has no such dimensions. The parts are computed by
+        separate layers, because their grids differ.
         """
         *ranges, of_actions, of_logits = self.ranges
         hidden = ops.quantized(hidden, *ranges[0])

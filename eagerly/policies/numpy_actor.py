@@ -29,7 +29,7 @@ def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) ->
 
 
 class _Scaled:
-    """Normalizes rows as in training and removes their mask."""
+    """Normalizes observation rows as in training and removes their action mask."""
 
     def __init__(self, network: ActorNetwork) -> None:
         architecture = network.architecture
@@ -44,7 +44,7 @@ class _Scaled:
                 self._pixels = pixels
 
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scaled rows `[N, O]` and the network inputs `[N, V]`."""
+        """Returns scaled rows `[N, O]`, and the same rows without their mask, `[N, V]`."""
         rows = observations
         if self._moments:
             rows = normalized(rows, *self._moments)
@@ -63,7 +63,8 @@ class NumpyActor:
 
     def __init__(self, network: ActorNetwork) -> None:
         self.network, self._dtype, architecture = network, network.dtype, network.architecture
-        # Most actors need none of the first three, and each call would cost as much as a layer.
+        # Most actors need no scaling, feature or score function, and each extra call would cost as
+        # much as a layer.
         scaled = architecture.normalized or architecture.head.masked
         self._rows_and_inputs = _Scaled(network) if scaled else None
         self._features: _Function | None = None
@@ -110,7 +111,7 @@ class NumpyMemoryActor:
         network: The network with its weights.
 
     Attributes:
-        action_size: A.
+        action_size: A, the length of an action.
     """
 
     def __init__(self, network: ActorNetwork) -> None:

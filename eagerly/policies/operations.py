@@ -20,9 +20,9 @@ AVERAGE_L1_EPSILON = 1e-8
 
 
 class Operations(Protocol):
-    """Operations on batches `[N, ...]`, which also support +, - and * like arrays.
+    """Operations on batches `[N, ...]`.
 
-    Weights are NumPy arrays.
+    Like arrays, batches also support +, - and *. Weights are NumPy arrays.
     """
 
     def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray) -> Any:

@@ -13,18 +13,18 @@ from eagerly.spaces import Actions, Observations
 
 
 class Policy:
-    """A deterministic policy: a function of the observation or, if recurrent, of the episode.
+    """A deterministic policy: a function of the observation or, if recurrent, the episode so far.
 
-    With a built-in actor, it needs only NumPy. It can then be pickled and copied, and called from
-    several threads at once, each with its own episodes. With a custom model, it calls TensorFlow:
-    use it from one thread at a time, and only in this process.
+    A policy with a built-in actor needs only NumPy. It can be pickled, copied, and called from
+    several threads at once, each with separate episodes. A policy with a custom model calls
+    TensorFlow: use it from one thread at a time, and only in this process.
 
     Args:
         actor: Maps rows `[N, O]` to scores `[N, A]`; or an `EpisodePolicy`, which is recurrent.
         observations: Layout of the observations.
         actions: Layout of the actions, which converts scores into actions.
         steps: Environment steps of training.
-        which: Selected policy of the run, "best" or "latest".
+        which: Which policy of the run this is, "best" or "latest".
 
     Attributes:
         actor: The actor. A built-in one is a `NumpyActor` or `NumpyMemoryActor`.
@@ -33,7 +33,7 @@ class Policy:
         action_size: A.
         steps: Environment steps of training.
         which: "best" or "latest".
-        remembers: Whether it is recurrent. If so, it acts in episodes, see `start_episode`.
+        remembers: Whether the policy is recurrent. Call a recurrent policy through `start_episode`.
     """
 
     def __init__(
@@ -56,19 +56,20 @@ class Policy:
         The last bits of an action can depend on whether its observation is in a batch.
 
         Args:
-            observation: An observation of the environment, `[O]` for a flat `Box`; or N of them,
-                each part with a leading axis N.
+            observation: An observation of the environment, `[O]` for a flat `Box`; or a batch of N
+                observations, in which each array has a leading axis N.
             action_mask: The valid discrete actions, in the form of `info["action_mask"]`; N masks
                 for N observations. None: all are valid.
 
         Returns:
             An action for the environment; for a `Box`, `[A]` in its units, bounds and dtype. For N
-            observations N actions, each part with a leading axis N.
+            observations, a batch of N actions, in which each array has a leading axis N.
 
         Raises:
             ValueError: If the observation or the mask does not match its space, or the policy is
                 recurrent.
-            FloatingPointError: If the action would be NaN, for example because the observation is.
+            FloatingPointError: If the action would be NaN, for example because the observation
+                contains NaN.
         """
         if self.remembers:
             raise ValueError(
@@ -83,7 +84,8 @@ class Policy:
     def start_episode(self, count: int | None = None) -> PlayedEpisodes:
         """Starts an episode, or N in parallel. Call the result at every step to get actions.
 
-        If the policy is not recurrent, these are the actions of the policy itself.
+        If the policy is not recurrent, the actions are the same as those of calling the policy
+        directly.
 
         Args:
             count: N; None for one episode, whose observations have no axis N.
@@ -91,17 +93,17 @@ class Policy:
         return PlayedEpisodes(self, count)
 
     def parts(self, observation: Any) -> list[Any]:
-        """Returns the parts of an observation that the policy reads, excluding ignored ones.
+        """Returns the entries of an observation that the policy reads, without ignored ones.
 
         Raises:
-            ValueError: If one is missing.
+            ValueError: If an entry is missing.
         """
         return list(self._observations.parts(observation))
 
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
         if not self._observations.is_row:
             if action_mask is not None and not self._observations.masked:
-                action_mask = None  # trained to ignore masks
+                action_mask = None  # the policy was trained to ignore masks
             mask = None if action_mask is None else self._actions.mask(action_mask)
             rows = self._observations.flatten(observation, mask)
         else:
@@ -149,17 +151,17 @@ class PlayedEpisodes:
         """Returns the next action.
 
         Args:
-            observation: As for `Policy`; N of them for N episodes.
+            observation: As for `Policy`; for N episodes, a batch of N observations.
             reward: The reward of the previous action, received with this observation; `[N]` for N
                 episodes. Omit it for the first observation. It has no effect if the policy is not
                 recurrent.
-            ended: Which of N episodes ended before this observation, `[N]` bool. There, this is the
-                first observation of the next episode. After a single episode, call `start_episode`
-                again instead.
+            ended: Mask `[N]` of the episodes that the previous action ended. For these, the
+                observation is the first one of the next episode. After a single episode, call
+                `start_episode` again instead.
             action_mask: As for `Policy`.
 
         Returns:
-            An action, or N of them, as returned by `Policy`.
+            An action, or a batch of N actions, as returned by `Policy`.
 
         Raises:
             ValueError: If a shape is wrong, or the policy is recurrent and the reward is missing.

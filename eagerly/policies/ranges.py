@@ -33,8 +33,9 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
         rows: Scaled observations `[N, V]` without their mask, at least one.
 
     Returns:
-        `quantization/low` and `quantization/high`, `[L + 3]` float32 each. All ranges contain 0.
-        Ranges of outputs that the actor does not have, or that are always 0, are -1 to 1.
+        `quantization/low` and `quantization/high`, `[L + 3]` float32 each for L hidden layers. All
+        ranges contain 0. Ranges of outputs that the actor does not have, or that are always 0, are
+        -1 to 1.
     """
     recorder = RangeRecorder()
     outputs = network.outputs(recorder, rows)

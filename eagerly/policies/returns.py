@@ -31,7 +31,7 @@ class DiscountedReturns(Saved):
         self._returns = np.zeros(0)
 
     def update(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Adds the rewards `[N]` of a step, and resets episodes that ended with it, `[N]` bool."""
+        """Adds the rewards `[N]` of a step, then resets the returns of episodes that it ended."""
         if len(self._returns) != len(rewards):
             self._returns = np.zeros(len(rewards))
         self._returns = self._discount * self._returns + rewards
@@ -39,7 +39,7 @@ class DiscountedReturns(Saved):
         self._returns[ended] = 0.0
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Resets the returns of environments, `[N]` bool, where an episode begins."""
+        """Resets the returns of environments in which an episode begins; `began` is `[N]` bool."""
         if len(began) == len(self._returns):
             self._returns[began] = 0.0
 

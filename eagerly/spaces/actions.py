@@ -1,6 +1,6 @@
 """Converts actions between agent units ([-1, 1] and one-hot) and environment units.
 
-Apart from exported policies, action units are converted only here.
+Only this module and exported policies convert action units.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Actions:
             `[A]` or `[N, A]`, float32, in [-1, 1] and one-hot.
 
         Raises:
-            ValueError: If the actions differ from the space in structure or shape, or are outside
-                it.
+            ValueError: If the actions differ from the space in structure or shape, or contain
+                values outside the space.
         """
         boxes, chosen = list[np.ndarray](), list[np.ndarray]()
         for path, leaf, value in _parts(self.space, actions, "actions"):
@@ -169,7 +169,7 @@ class Actions:
         return isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
 
     def decided(self, scores: np.ndarray) -> np.ndarray:
-        """Converts actor outputs to actions `[N, A]`: the best-scored value of each choice."""
+        """Converts scores to actions `[N, A]`, with the best-scored value of each choice."""
         if not self.choices:
             return scores
         best = [scores[:, segment].argmax(axis=1) for segment in self.segments()]
@@ -179,7 +179,7 @@ class Actions:
     def random(
         self, generator: np.random.Generator, count: int, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Samples N uniform actions `[N, A]`: in [-1, 1], and among valid choices.
+        """Samples N uniform actions `[N, A]` in [-1, 1] and, for choices, among the valid values.
 
         Args:
             generator: Random number generator.
@@ -231,7 +231,7 @@ class Actions:
         return np.concatenate(columns, axis=-1).astype(np.float32)
 
     def _stand_one_by_one(self, masks: Any) -> bool:
-        """Returns whether masks are listed per environment, also as object arrays (vector envs)."""
+        """Returns whether masks are a list or an object array with one mask per environment."""
         is_array = isinstance(self.space, spaces.Discrete | spaces.MultiBinary)
         if isinstance(masks, np.ndarray):
             return bool(masks.dtype == object)
@@ -313,7 +313,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         return
     choices = choices_of(space)
     if isinstance(given, np.ndarray) and given.size and all(part is None for part in given.ravel()):
-        given = None  # one None per environment
+        given = None  # the array contains one None per environment
     if choices is None:
         if given is not None:
             raise ValueError(f"{path} must be None for a Box, which has no choices; got {given}")

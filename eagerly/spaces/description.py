@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 # Entries of goal-conditioned observations, as named by Gymnasium-Robotics.
 GOAL_ENTRIES = ("observation", "achieved_goal", "desired_goal")
-_MOST = 8  # longer bounds are shown as a range
+_MOST = 8  # more bounds than this are shown as a range
 _MOST_LETTERS = 16
 
 
@@ -29,7 +29,7 @@ def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[An
 
 
 def below(path: str, key: Any) -> str:
-    """Returns the path of an entry inside the one at `path`."""
+    """Returns the path of the entry `key` inside the entry at `path`."""
     return f"{path}/{key}".lstrip("/")
 
 

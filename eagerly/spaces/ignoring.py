@@ -12,9 +12,9 @@ from eagerly.spaces.description import below, inner_spaces, text_of
 
 
 class UnreadSpace(spaces.Space[Any]):
-    """Placeholder in a saved policy for a space saved only as a description.
+    """Placeholder for a space that a saved policy contains only as a description.
 
-    Such a space belongs to an ignored entry, so it contains every value.
+    The space belongs to an ignored entry, so the placeholder contains every value.
 
     Args:
         description: Description of the original space.

@@ -27,13 +27,13 @@ class Entry:
     """One entry of an observation and its columns in a row.
 
     Attributes:
-        path: Its name, such as "goal" or "robot/camera"; "" if it is the whole observation.
+        path: Name of the entry, such as "goal" or "robot/camera"; "" for the whole observation.
         kind: `VECTOR`, `IMAGE` or `CHOICE`.
-        shape: Its shape in the space.
-        dtype: Its dtype in the space.
-        sizes: For a choice, the number of values of each of its numbers, which are stored one-hot.
-        firsts: For a choice, the smallest value of each of its numbers.
-        start, stop: Its range of columns.
+        shape: Shape of the entry in the space.
+        dtype: Dtype of the entry in the space.
+        sizes: If the kind is `CHOICE`, the number of values of each choice. Choices are one-hot.
+        firsts: If the kind is `CHOICE`, the smallest value of each choice.
+        start, stop: The entry's range of columns in a row.
     """
 
     path: str
@@ -70,8 +70,9 @@ class Entry:
 class Observations:
     """Converts observations of a space to rows of O float32 numbers.
 
-    In the order of the space, vectors are flattened, choices are one-hot, and images keep their
-    values from 0 to 255. If actions can be masked, the action mask follows.
+    A row contains the entries in the order of the space: vectors are flattened, choices are
+    one-hot, and images keep their values from 0 to 255. If actions can be masked, the row ends with
+    the action mask.
 
     Args:
         space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
@@ -82,7 +83,7 @@ class Observations:
 
     Attributes:
         space: The space.
-        entries: Its entries, except ignored ones.
+        entries: The entries of the space, except ignored ones.
         ignored: The paths of ignored entries, and of each `Dict` or `Tuple` that is left empty.
         masked: M.
         size: O, the number of columns.
@@ -167,14 +168,14 @@ class Observations:
             `[O]` or `[N, O]`, float32.
 
         Raises:
-            ValueError: If a part is missing, has a wrong shape or dtype, or is not a valid choice.
-                The message names it.
+            ValueError: If an entry is missing, has a wrong shape or dtype, or is not a valid
+                choice. The message names the entry.
         """
         values = self.parts(observation)
         parts = [_numbers(entry, value) for entry, value in zip(self.entries, values, strict=True)]
         lead = parts[0].shape[:-1]
         rows = np.empty((*lead, self.size), np.float32)
-        with np.errstate(over="ignore"):  # infinite values are reported where they matter
+        with np.errstate(over="ignore"):  # infinite values are reported later, if they matter
             for entry, part in zip(self.entries, parts, strict=True):
                 if part.shape[:-1] != lead:
                     raise ValueError(
@@ -194,7 +195,7 @@ class Observations:
         """Yields the value of each entry, in the order of `entries`.
 
         Raises:
-            ValueError: If a part is missing or unknown. The message names it.
+            ValueError: If an entry is missing or unknown. The message names the entry.
         """
         return _values(self.space, observation, "", self.ignored)
 

@@ -15,7 +15,7 @@ from eagerly.spaces.description import described
 from eagerly.spaces.ignoring import UnreadSpace
 from eagerly.spaces.observations import Observations
 
-_LARGEST = 2**24  # maximum numbers per leaf of a space that is read from a file
+_LARGEST = 2**24  # maximum number of elements in a Box or discrete space read from a file
 
 
 def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
 
     Args:
         space: The space.
-        describe: Whether to save unsupported spaces as a description, which is restored as an
-            `UnreadSpace`.
+        describe: Whether to save unsupported spaces as a text description, which `space_of`
+            restores as an `UnreadSpace`.
 
     Raises:
         ValueError: If the space is not supported and `describe` is False.
@@ -92,13 +92,13 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
 
 
 def _bounds(end: np.ndarray) -> Any:
-    """Returns a bound as text, once if all dimensions agree, else as a list; floats stay exact."""
+    """Returns a bound as exact text: one string if all dimensions agree, otherwise a list."""
     texts = [str(number) for number in np.unique(end)]
     return texts[0] if len(texts) == 1 else [str(number) for number in end.ravel()]
 
 
 def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    # Floats cannot represent large integers exactly.
+    # Integers are not read as floats, which cannot represent large ones exactly.
     def read(text: str) -> Any:
         if dtype.kind == "b":
             return text == "True"
@@ -137,7 +137,8 @@ def recorded_spaces(
         observations: The observations.
         actions: The actions.
         custom_models: Whether there are custom models, whose factories need the original spaces.
-            Otherwise the size and the action bounds are enough for flat spaces.
+            Without them, the observation size and the action bounds are enough if both spaces are
+            flat.
     """
     if custom_models or not (observations.is_row and actions.is_row):
         # No network reads ignored entries, so a description is sufficient.

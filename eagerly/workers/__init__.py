@@ -1,1 +1,1 @@
-"""Workers that act in groups of environments, in this process or elsewhere."""
+"""Workers that run groups of environments, in this process or in others."""

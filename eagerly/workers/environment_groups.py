@@ -24,21 +24,22 @@ _NOT_REPEATED = "replaying their actions did not reproduce the episodes"
 class Environments:
     """N copies of an environment in groups, with a separate seed for each episode.
 
-    Groups act and step independently, wherever they run. The actions of episodes in progress are
-    recorded here, so that any group can be restored. If a collector is lost, its groups are created
-    again, replay their episodes and repeat the pending request.
+    Groups run independently in collectors: workers in this process, in other processes or on a Ray
+    cluster. The actions of episodes in progress are recorded in this process, so that any group can
+    be restored. If a collector is lost, its groups are created again, replay their episodes and
+    repeat the pending request.
 
     Args:
         make: Creates one environment.
         num_envs: N.
         seed: Seed of the run; every episode's seed derives from it.
         group_size: G, environments per group; the last group may be smaller. 0: a single group.
-        acting: Whether groups choose their actions. Otherwise they only step, with one group per
-            collector, and `group_size` is ignored.
+        acting: Whether groups choose their actions with a policy. Otherwise, the caller supplies
+            the actions, each collector has one group, and `group_size` is ignored.
         collectors: Where groups run: "here", "processes", "ray" or "ray:HOST:PORT". Results are
             bitwise identical.
         num_collectors: Number of collectors. 0: one per group (per environment if groups do not
-            act), limited by the number of cores.
+            choose actions), limited by the number of cores.
         allow_different: Whether collectors on other machines may have different versions.
         watchdog: Monitors environments in this process; None disables monitoring.
         timeout: Seconds allowed for a step or reset in another process; 0: unlimited.
@@ -50,11 +51,11 @@ class Environments:
         groups: Indices of each group's environments.
         acting: Whether groups choose their actions.
         num_collectors: Number of collectors.
-        repeats: As given, then updated by replays: whether episodes were reproduced. Once False, it
-            remains False, also in `state`.
+        repeats: Whether episodes are reproducible: the argument, then the result of replays. Once
+            False, it remains False, also in a restored run.
         lost: `[N]` bool, environments that the latest `restore`, `step` or `rollout` could not
-            restore to their episodes. They started fresh ones.
-        why_lost: The reason, as text.
+            restore to their episodes. These environments started new episodes.
+        why_lost: Why these environments were lost, as text.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Environments:
         self._thread: ThreadPoolExecutor | None = None
         self._begun: Future[list[Rollout]] | None = None
         self._policies: Sequence[Acts] = ()
-        self._explorations: list[Any] = []  # before the rollout in progress
+        self._explorations: list[Any] = []  # states before the rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = ""
         spec = GroupSpec(make, self.groups, seed, timeout, tuple(info_keys))
@@ -213,7 +214,7 @@ class Environments:
         if state.get("repeats") is False:
             self.repeats = False
         if self.why_lost:
-            self.start()  # a single reset, which may be expensive
+            self.start()  # resets only once, because a reset may be expensive
             self.lost = np.ones(len(self), bool)
             return
         returns = self._begin()
@@ -230,7 +231,7 @@ class Environments:
     def expect_stop(self) -> None:
         """Shortens the wait for frozen collectors because the run was asked to stop.
 
-        They are restarted, so that the round can be completed.
+        Frozen collectors are restarted, so that the current round can be completed.
         """
         self._collectors.expect_stop()
 

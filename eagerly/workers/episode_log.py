@@ -62,7 +62,7 @@ class EpisodeLog:
 
         Args:
             numbers: Indices of the group's environments.
-            fresh: Mask `[G]` of environments that begin their next episode instead.
+            fresh: Mask `[G]` of environments that begin their next episode instead of a replay.
         """
         where = np.zeros(len(numbers), bool) if fresh is None else fresh
         episodes = [
@@ -89,7 +89,7 @@ class EpisodeLog:
         }
 
     def restore(self, state: Mapping[str, Any]) -> str:
-        """Restores the episodes, before their replay, or starts the next ones.
+        """Restores the log of saved episodes, or starts new episodes if replaying is impossible.
 
         Returns:
             Why the episodes cannot be replayed; "" if they can.

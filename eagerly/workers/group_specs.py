@@ -24,7 +24,7 @@ def check_collectors(kind: str) -> None:
     """Validates the setting `collectors`.
 
     Raises:
-        ValueError: If it is not a valid value.
+        ValueError: If the value is invalid.
     """
     if kind not in (HERE, PROCESSES, RAY) and not _ADDRESS.fullmatch(kind):
         raise ValueError(
@@ -72,11 +72,11 @@ def groups_of(num_envs: int, size: int) -> list[range]:
 
 
 def stepped_groups(num_envs: int, kind: str, count: int) -> list[range]:
-    """Divides environments that only step into groups, one per collector.
+    """Divides environments into one group per collector, if groups do not choose actions.
 
     Args:
         num_envs: Number of environments.
-        kind: Where they run, see `make_workers`.
+        kind: Where the environments run, see `make_workers`.
         count: Requested number of collectors. 0: one per core for "processes", else one per
             environment.
     """
@@ -98,7 +98,7 @@ def make_workers(
     """Creates the collectors.
 
     Args:
-        kind: Where they run: "here", "processes", "ray" or "ray:HOST:PORT".
+        kind: Where the environments run: "here", "processes", "ray" or "ray:HOST:PORT".
         spec: The groups to create.
         count: Number of collectors; 0: one per group, limited by the number of cores.
         watchdog: Monitors environments in this process.

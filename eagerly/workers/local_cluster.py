@@ -30,7 +30,7 @@ class LocalCluster:
         num_cpus: Number of CPU cores in the cluster.
 
     Raises:
-        RunError: If its servers listen on another interface.
+        RunError: If the cluster's servers listen on another interface.
     """
 
     def __init__(self, ray: Any, num_cpus: int) -> None:
@@ -40,7 +40,7 @@ class LocalCluster:
         try:
             with _random_token(ray), _on_loopback(ray):
                 ray.init(
-                    address="local",  # even if another cluster is running
+                    address="local",  # a new cluster, even if one is running
                     include_dashboard=False,
                     num_cpus=num_cpus,
                     object_store_memory=_STORE,
@@ -63,7 +63,7 @@ class LocalCluster:
 
     def close(self) -> None:
         """Ends all processes of the cluster, including frozen ones."""
-        for server in self._servers:  # their children are about to be reparented
+        for server in self._servers:  # shutdown would detach their children
             self._reaper.add(descendants(server))
         self._ray.shutdown()
         self._ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -72,9 +72,9 @@ class LocalCluster:
 
 @contextmanager
 def _random_token(ray: Any) -> Iterator[None]:
-    """Sets a random token, unless the user has set one.
+    """Sets a random authentication token, unless the user has set one.
 
-    Otherwise, Ray writes one to `~/.ray/auth_token`, which other users may be able to read.
+    If none is set, Ray writes one to `~/.ray/auth_token`, which other users may be able to read.
     """
     if {_TOKEN, f"{_TOKEN}_PATH"} & os.environ.keys():
         yield
@@ -89,7 +89,7 @@ def _random_token(ray: Any) -> Iterator[None]:
 
 @contextmanager
 def _on_loopback(ray: Any) -> Iterator[None]:
-    """Binds Ray to loopback, as on platforms where it does not support clusters."""
+    """Makes Ray listen only on loopback, as on platforms where it does not support clusters."""
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:

@@ -38,8 +38,8 @@ class CollectorActor:
     """A Ray actor that executes messages for a collector's groups.
 
     If an actor's process or node is lost, Ray silently restarts the actor, even between two
-    messages. Messages are therefore numbered. Environments run in a separate thread, so that an
-    answer can be sent even if one hangs.
+    messages. Messages are numbered, so that a restarted actor rejects messages for its predecessor.
+    Environments run in a separate thread, so that an answer can be sent even if one of them hangs.
 
     Args:
         content: The factory of the collector's `RemoteWorker`, serialized with cloudpickle.
@@ -47,7 +47,7 @@ class CollectorActor:
 
     def __init__(self, content: bytes) -> None:
         quiet_when_imported()  # an environment may import TensorFlow
-        self._content, self._answered = content, -1  # answers no message before `begin`
+        self._content, self._answered = content, -1  # -1 rejects all messages before `begin`
         self._served, self._thread = WorkerLoop(content), ThreadPoolExecutor(1, "environments")
 
     def begin(self) -> dict[str, str]:
@@ -72,16 +72,16 @@ class CollectorActor:
         self._thread.submit(self._served.close).result()
 
     def give_sign(self) -> None:
-        """Returns as a heartbeat, even while environments are busy."""
+        """Returns at once, even while environments are busy: its return is a heartbeat."""
 
 
-_answers: SimpleQueue[bytes] = SimpleQueue()  # in an actor's process: its next answer
+_answers: SimpleQueue[bytes] = SimpleQueue()  # in an actor's process, holds its next answer
 
 
 def answer_and_end_actor(what: str) -> None:
     """Raises a `RunError` in the trainer and ends this process."""
     _answers.put(failure(what))
-    time.sleep(_CLOSING)  # time to send the answer
+    time.sleep(_CLOSING)  # gives Ray time to send the answer
     os._exit(1)
 
 
@@ -91,9 +91,9 @@ class RayWorkers(RemoteWorkers):
     Args:
         make: Returns the factory of a collector's `RemoteWorker`.
         groups: Indices of each group's environments.
-        count: Number of collectors; 0: one per group, limited by the number of cores.
-        address: HOST:PORT of the cluster's head; "" uses the cluster that this process has already
-            joined, or starts one on this machine.
+        count: Number of collectors; 0: one per group, limited by the cluster's number of cores.
+        address: HOST:PORT of the cluster's head node; "" uses the cluster that this process has
+            already joined, or starts one on this machine.
         timeout: Seconds allowed for a step or reset, see `RemoteWorkers`; 0: unlimited.
         allow_different: Whether collectors may have different versions or instruction sets.
 
@@ -126,7 +126,7 @@ class RayWorkers(RemoteWorkers):
         except BaseException:
             self._leave()
             raise
-        # The second thread answers heartbeats.
+        # With max_concurrency=2, an actor has a second thread, which answers heartbeats.
         remote = self._ray.remote(num_cpus=1, max_restarts=-1, max_concurrency=2)
         self._class = remote(CollectorActor)
         self._actors: dict[int, Any] = {}
@@ -159,7 +159,7 @@ class RayWorkers(RemoteWorkers):
                     f"seconds: each of the {self.count} --num-collectors requires a core, and the "
                     f"cluster has {free:g}"
                 ) from error
-            except _UnavailableError:  # Ray has not yet noticed that its node is lost
+            except _UnavailableError:  # Ray has not yet noticed the loss of the node
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_BETWEEN)
@@ -202,7 +202,7 @@ class RayWorkers(RemoteWorkers):
         return found
 
     def _wait(self, collector: int) -> None:
-        """Waits for an answer or an error.
+        """Waits until the answer to the last message, or an error, has arrived.
 
         Raises:
             LostError: If the actor is frozen.
@@ -229,7 +229,7 @@ class RayWorkers(RemoteWorkers):
             return self._ray.get(self._asked[collector], timeout=timeout or None)
         except errors.GetTimeoutError as error:
             raise TimeoutError from error
-        except errors.RayTaskError as error:  # not from an environment: its errors are answers
+        except errors.RayTaskError as error:  # environment errors arrive as answers
             raise RunError(f"collector {collector} failed: {error}") from error
         except errors.RayError as error:
             is_dead = not isinstance(error, errors.ActorUnavailableError)
@@ -238,7 +238,7 @@ class RayWorkers(RemoteWorkers):
             ) from error
 
     def _drop(self, collector: int) -> None:
-        if collector in self._there:  # Ray restarts it
+        if collector in self._there:  # Ray restarts the actor
             self._there.discard(collector)
         elif actor := self._actors.pop(collector, None):
             self._ray.kill(actor)
@@ -335,7 +335,7 @@ def _not_joined(address: str, error: Exception) -> RunError:
 
 
 def _short(error: Exception) -> str:
-    """Returns the first and last lines of an error message, which often has a traceback."""
+    """Returns the first and last lines of an error message, without any traceback in between."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ... ".join(line[:300] for line in dict.fromkeys([*lines[:1], *lines[-1:]]))
 

@@ -33,8 +33,8 @@ class Workers(Protocol):
 
         Args:
             requests: Requests by group index.
-            actor: Maps observations to scores in all policies from now on; None keeps the current
-                one.
+            actor: Used by all policies from now on, to map observations to scores; None keeps the
+                current actor.
 
         Returns:
             The result of each group, or a `LostError` if its collector was lost.
@@ -61,7 +61,7 @@ class Recovery:
     """Sends requests to groups and repeats those that a lost collector did not complete.
 
     Args:
-        collectors: Run the groups.
+        collectors: The workers that run the groups.
         groups: Indices of each group's environments.
         episodes: Log of the episodes in progress.
 
@@ -75,19 +75,19 @@ class Recovery:
         self.is_closing = False
 
     def taken_lost(self) -> np.ndarray:
-        """Returns and clears the mask `[N]` of lost environments, which began fresh episodes."""
+        """Returns the mask `[N]` of lost environments, which began new episodes, and clears it."""
         lost, self._lost = self._lost, np.zeros(len(self._lost), bool)
         return lost
 
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None
     ) -> dict[int, Any]:
-        """Sends requests to groups; lost groups are restored and receive them again.
+        """Sends requests to groups. Lost groups are restored and receive their requests again.
 
         Args:
             requests: Requests by group index.
-            actor: Maps observations to scores in all policies from now on; None keeps the current
-                one.
+            actor: Used by all policies from now on, to map observations to scores; None keeps the
+                current actor.
 
         Returns:
             The results, in the order of the requests.
@@ -133,7 +133,7 @@ class Recovery:
             if where.any():
                 begins[group] = self._episodes.begin(self._groups[group], where)
         for answer in self._collectors.ask(begins).values():
-            if isinstance(answer, LostError):  # starts over with all groups
+            if isinstance(answer, LostError):  # `ask` then restores all these groups again
                 return dict.fromkeys(requests, answer)
         asked = {group: request for group, request in requests.items() if group not in lost}
         return lost | self._collectors.ask(asked, actor)
@@ -147,7 +147,7 @@ class Recovery:
         return differ | (returns != self._episodes.returns[own])
 
     def _note_lost(self, numbers: range, fresh: np.ndarray) -> None:
-        """Records the environments of a group, `[G]` bool, that begin a fresh episode."""
+        """Records and logs the environments of a group that begin new episodes, `[G]` bool."""
         self._lost[numbers] = fresh
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
         if new and self._episodes.keeps_actions:

@@ -18,7 +18,7 @@ from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.workers.worker import RemoteWorker, Request
 
-_ADVICE = "or use --collectors here"  # if an object cannot be sent
+_ADVICE = "or use --collectors here"  # in errors about objects that cannot be sent
 _PATIENCE = 5.0  # seconds that closing waits for a rollout in progress
 # Maps groups to a factory that creates their `RemoteWorker` in the process that calls it.
 WorkerMaker = Callable[[Mapping[int, range]], Callable[[], RemoteWorker]]
@@ -40,8 +40,8 @@ class RemoteWorkers(ABC):
         groups: Indices of each group's environments.
         count: Number of collectors.
         timeout: Seconds allowed for a step or reset; 0: unlimited. Startup may take this long per
-            environment, plus the time for the process itself. A collector is lost if it sends no
-            heartbeat for longer.
+            environment, plus `STARTING` seconds for the process itself. A collector that sends no
+            heartbeat for longer than the timeout is lost.
 
     Attributes:
         count: Number of collectors.
@@ -60,8 +60,8 @@ class RemoteWorkers(ABC):
         ]
         self._acting: Mapping[int, Acts] = {}
         self._prepared: set[int] = set()
-        self._actors_there: dict[int, RowPolicy] = {}  # the latest of each collector
-        self._actor: tuple[RowPolicy | None, Any] = None, None  # the latest, and as sent
+        self._actors_there: dict[int, RowPolicy] = {}  # latest actor that each collector received
+        self._actor: tuple[RowPolicy | None, Any] = None, None  # latest actor; its serialized form
         self._unanswered: set[int] = set()  # collectors with a pending request
         self._starting, self._closed = threading.Lock(), False
 
@@ -81,7 +81,7 @@ class RemoteWorkers(ABC):
         }
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
-        for collector in self._unanswered & asked.keys():  # the previous call raised an error
+        for collector in self._unanswered & asked.keys():  # after an error in the previous call
             lost[collector] = LostError(f"collector {collector} had an unfinished request")
             self._forget(collector)
         self._unanswered |= asked.keys()
@@ -181,7 +181,7 @@ class RemoteWorkers(ABC):
         """Cleans up after a lost collector."""
 
     def interrupt(self) -> float | None:
-        """Returns the seconds to wait for a rollout, which other processes cannot abort."""
+        """Returns the seconds to wait for a rollout, since other processes cannot abort it."""
         return _PATIENCE
 
     def expect_stop(self) -> None:
@@ -197,4 +197,4 @@ class RemoteWorkers(ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """Implements `close`."""
+        """Closes the environments and ends the collectors; called by `close`."""

@@ -24,7 +24,7 @@ def surroundings() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "none"
     pools = [pool for pool in threadpool_info() if "architecture" in pool]
-    own = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy may bundle another
+    own = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy may bundle another BLAS
     kernels = {pool["architecture"] for pool in own or pools}
     config: Any = np.show_config(mode="dicts")
     extensions = config["SIMD Extensions"].get("found", [])

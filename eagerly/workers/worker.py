@@ -1,4 +1,7 @@
-"""Groups of environments in one process, which execute requests from here or elsewhere."""
+"""Groups of environments in one process.
+
+They execute requests from the same process or from another one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.policies.numpy_actor import RowPolicy
 
-# A method of `EnvironmentGroup` or another function of a group, and its remaining arguments.
+# A method of `EnvironmentGroup`, or a function whose first argument is a group, and its other
+# arguments.
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -46,7 +50,7 @@ class Worker:
         count = sum(map(len, groups.values()))
         try:
             with ExitStack() as watched:
-                if watchdog and watches_making:  # creation cannot be interrupted otherwise
+                if watchdog and watches_making:  # only the watchdog can stop a hanging creation
                     watched.enter_context(watchdog.calling("creating the environments", count))
                 for index, numbers in groups.items():
                     self._groups[index] = make_group(numbers, seed)
@@ -67,8 +71,8 @@ class Worker:
 
         Args:
             requests: Requests by group index.
-            actor: Maps observations to scores in all policies from now on; None keeps the current
-                one.
+            actor: Used by all policies from now on, to map observations to scores; None keeps the
+                current actor.
         """
         if actor is not None and actor is not self._actor:
             self._actor = actor
@@ -80,7 +84,7 @@ class Worker:
         }
 
     def interrupt(self) -> float | None:
-        """Aborts rollouts before their next step, with no time limit for the current one."""
+        """Aborts rollouts before their next step, without a time limit for the current step."""
         for group in self._groups.values():
             group.is_closing = True
         return None
@@ -95,7 +99,7 @@ class Worker:
 
 
 class RemoteWorker(Worker):
-    """Groups in a process other than the trainer's, which receives policies by value.
+    """Groups in a process other than the trainer's. Policies arrive serialized.
 
     Args:
         make: Creates one environment.
@@ -135,7 +139,8 @@ class RemoteWorker(Worker):
             policies: New policies of the groups, serialized with cloudpickle; None keeps the
                 current ones.
             requests: Requests by group index.
-            actor: New actor of all policies, serialized likewise; None keeps the current one.
+            actor: New actor for all policies, serialized with cloudpickle; None keeps the current
+                one.
         """
         if policies is not None:
             self.set_policies(cloudpickle.loads(policies))
