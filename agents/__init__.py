@@ -1,7 +1,7 @@
 """Agents, their pure losses and their settings.
 
-An agent is registered by one line below and imported on first use. Its settings are imported
-without TensorFlow, its algorithm with it.
+Each agent is registered by one line in `_AGENTS` and imported on first use. Importing its settings
+does not import TensorFlow, but importing the agent class does.
 """
 
 from __future__ import annotations

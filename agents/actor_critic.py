@@ -1,4 +1,4 @@
-"""Default modules: an actor and critics, each with a target network."""
+"""The default modules of an algorithm: an actor and critics, each with a target network."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
     """Builds the modules `actor` and `critic`, each with its own optimizer.
 
     Args:
-        builder: Builds the models, and a second set for the targets.
+        builder: Builds the networks, and the target networks as a second set.
         targets: Whether each module has a target network.
 
     Raises:
-        ValueError: If a custom model is invalid, or `shared_gradient` does not suit the models.
+        ValueError: If a custom model is invalid. Also if `shared_gradient` is set but the models
+            share no variables, or if it leaves a loss without variables to train.
     """
     config = builder.config
     models = builder.models()

@@ -9,8 +9,9 @@ import tensorflow as tf
 class Adam(keras.optimizers.Adam):
     """Keras' Adam with one fused operation per variable instead of a dozen.
 
-    The variables are those of Keras. The step is θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), with m
-    and v updated first: the form at the end of section 2 of Kingma and Ba 2015.
+    It has the same variables as Keras' Adam. After updating m and v, it computes
+    θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), the form at the end of section 2 of Kingma and Ba
+    2015.
     """
 
     def update_step(

@@ -61,7 +61,7 @@ class Agent(Algorithm, Saved):
         env: An environment, which is only used for its spaces, or an observation space.
         action_space: The action space, if the first argument is a space. Within the agent, an
             action is A numbers in [-1, 1].
-        config: The settings; None: the defaults.
+        config: The settings; the defaults if None.
         seed: Seed of the initial weights and of all noise, at least 0.
         **settings: Individual settings, which take precedence over `config`.
 
@@ -72,11 +72,11 @@ class Agent(Algorithm, Saved):
         observations: The layout of observations as rows.
         actions: The layout of actions.
         inputs: Converts replay buffer rows to batches.
-        outputs: Creates the `ActionHeadOps` of an update from its random numbers.
+        outputs: Creates the `ActionHeadOps` of an update, given its `UpdateRandom`.
         modules: Networks with their targets and optimizers, by name.
         learner: Runs the updates.
         acting: The model that acts and is saved as the policy: the network of the module `policy`,
-            or else of `actor`.
+            or of `actor` if no `policy` exists.
         policy: Calls `acting` on NumPy observations.
         checkpoint: Saves and restores all networks, optimizers and the update counter.
         normalization: Normalizes observations for all networks, or None.
@@ -91,7 +91,7 @@ class Agent(Algorithm, Saved):
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     Builder: ClassVar[type[ModelBuilder]] = ModelBuilder
     _saved: ClassVar[tuple[str, ...]] = ("_statistics",)
-    _compared = ("updates",)  # must equal the count in `checkpoint`
+    _compared = ("updates",)  # must equal the counter that `checkpoint` restored
 
     def __init__(
         self,
@@ -157,10 +157,11 @@ class Agent(Algorithm, Saved):
         """Builds the modules.
 
         Raises:
-            ValueError: If a changed setting only affects building, and `build` did not read it.
+            ValueError: If a setting that is only used while networks are built was changed, but
+                `build` did not read it.
         """
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
-            return self.build(builder)  # seeds each network, and reads all settings
+            return self.build(builder)  # the default seeds each network and reads all settings
         config = self.config
         self.config, read = recorded(config)
         builder.config = self.config
@@ -230,8 +231,8 @@ class Agent(Algorithm, Saved):
         Raises:
             ValueError: If the observations have another shape, or the policy is recurrent.
                 Recurrent policies act through `behavior`.
-            FloatingPointError: If an action is not finite, because a weight or an observation is
-                not.
+            FloatingPointError: If an action is NaN or infinite, because a weight or an observation
+                is.
         """
         check_rows(observations, self.layout.observation_size)
         return self.actions.decided(finite_scores(self.policy(observations), observations))
@@ -270,10 +271,10 @@ class Agent(Algorithm, Saved):
         )
 
     def rollout_policy(self) -> RowPolicy | None:
-        """Returns a NumPy snapshot of the policy, so that environment groups act independently.
+        """Returns a NumPy copy of the policy, with which environment groups select their actions.
 
-        Returns None if the agent must act in all environments itself: the policy is recurrent, the
-        model has no NumPy snapshot or `behavior` is overridden.
+        Returns None if the agent must select the actions of all environments itself, because the
+        policy is recurrent, the model has no NumPy snapshot, or `behavior` is overridden.
         """
         if type(self).behavior is not Agent.behavior or isinstance(self.policy, MemoryPolicy):
             return None
@@ -283,8 +284,8 @@ class Agent(Algorithm, Saved):
     def behavior(self) -> BehaviorPolicy:
         """Returns the policy that collects data: the acting model with exploration noise.
 
-        Each returned policy restarts the noise from the agent's seed. If this method is overridden,
-        the policy that it returns acts in all environments together.
+        In each returned policy, the noise starts again from the agent's seed. If a subclass
+        overrides this method, its policy selects the actions of all environments together.
         """
         return BehaviorPolicy(
             self.policy,
@@ -296,7 +297,7 @@ class Agent(Algorithm, Saved):
         )
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the result of `state`, after `checkpoint` has been read.
+        """Restores a state returned by `state()`. Call it after reading `checkpoint`.
 
         Learning rates keep their configured values.
 
@@ -319,7 +320,8 @@ class Agent(Algorithm, Saved):
     def as_policy(self) -> Policy:
         """Returns the current deterministic policy, in environment units.
 
-        Later updates change it only if it has custom networks.
+        Later updates of the agent do not change it, unless the actor is a custom network, which is
+        not copied.
         """
         actor = self.policy.snapshot() or self.policy
         return Policy(actor, self.observations, self.actions, steps=0, which="latest")
@@ -363,7 +365,7 @@ class Agent(Algorithm, Saved):
 
         Raises:
             OSError: If the files cannot be read.
-            ValueError: If they do not contain an agent of this class.
+            ValueError: If the files do not contain an agent of this class.
         """
         document, state, prefix = saved_agent(Path(path), _name(cls))
         known = {n: tuple(v) if isinstance(v, list) else v for n, v in document["settings"].items()}
@@ -383,7 +385,7 @@ class Agent(Algorithm, Saved):
         return agent
 
     def scalars(self) -> dict[str, float]:
-        """Returns current values for the curves: quantization ranges, if the actor has any."""
+        """Returns values to log in addition to metrics: the actor's quantization ranges, if any."""
         return self.acting.scalars() if isinstance(self.acting, Actor) else {}
 
     def another_policy(self) -> Model:
@@ -406,21 +408,23 @@ class Agent(Algorithm, Saved):
         return weights_by_path(self.acting)
 
     def get_weights(self) -> dict[str, np.ndarray]:
-        """Returns copies of the weights of all networks and targets, by `group/path`.
+        """Returns copies of the weights of all networks and targets, keyed by `network/path`.
 
-        Names are the same in every process. Shared variables appear once. The statistics of
-        normalized observations and rewards are included as `observations/...` and `rewards/...`.
+        The keys, such as `actor/...` and `actor_target/...`, are the same in every process. Shared
+        variables appear once. The statistics of normalized observations and rewards are included as
+        `observations/...` and `rewards/...`.
         """
         weights = {name: variable.numpy() for name, variable in self._weights().items()}
         return weights | self._statistics.arrays()
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Sets all weights to the result of `get_weights`. Optimizers are unchanged.
+        """Sets all weights to those returned by `get_weights`. Optimizers are unchanged.
+
+        If an error is raised, nothing changes.
 
         Raises:
-            ValueError: If names, shapes or dtypes differ, naming the difference; nothing is
-                changed.
-            FloatingPointError: If a value is not finite; nothing is changed.
+            ValueError: If names, shapes or dtypes differ. The message states the difference.
+            FloatingPointError: If a value is not finite.
         """
         check_weights(weights, self.get_weights())
         self._statistics.restore_arrays(weights)
@@ -439,16 +443,17 @@ class Agent(Algorithm, Saved):
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Runs `updates` updates in one compiled call.
 
-        Each new value of `updates` is traced and compiled once, which takes seconds.
+        A program is traced and compiled once for each value of `updates`, which takes seconds.
 
         Returns:
-            Each metric's values, one for each update that returned it.
+            The values of each metric, one for each update that returned the metric.
 
         Raises:
             ValueError: If the buffer is empty or has another layout; if observations or rewards are
                 normalized but have no statistics yet; if targets would have to be copied during the
                 call (see `Learner.check_call`).
-            FloatingPointError: If a metric is NaN or infinite, naming it and the update.
+            FloatingPointError: If a metric is NaN or infinite. The message names the metric and the
+                update.
         """
         if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must have layout {self.layout}; got {buffer.layout}")
@@ -468,7 +473,7 @@ def _spaces_of(
     """Returns the spaces of an environment, or two given spaces unchanged.
 
     Raises:
-        TypeError: If the arguments are neither.
+        TypeError: If the arguments are neither an environment nor two spaces.
     """
     if isinstance(env, gymnasium.Space) and isinstance(action_space, gymnasium.Space):
         return env, action_space

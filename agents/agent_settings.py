@@ -11,7 +11,7 @@ from eagerly.policies.operations import ACTIVATIONS
 from eagerly.settings import Group, Requirement, Settings, setting, when
 from eagerly.spaces.description import GOAL_ENTRIES, inner_spaces
 
-# Names of TensorFlow components: settings are declared without importing TensorFlow.
+# Components are listed by name, so that settings can be declared without importing TensorFlow.
 MEMORIES = ("lstm", "gru", "attention")
 NO_MEMORY = "none"
 CONSTANT = "constant"
@@ -49,7 +49,7 @@ def _unless_replaced(*networks: str) -> Requirement:
 
 
 def _unless_models(needed: Requirement) -> Requirement:
-    """Requires `needed`, unless one factory creates all networks."""
+    """Requires `needed`, unless the factory `models` creates all networks."""
     return Requirement(
         f"with custom `models`, or {needed.text}",
         lambda config, spaces: None if config.models else needed.unmet(config, spaces),
@@ -60,7 +60,7 @@ def _for_observations(what: str, there: Callable[[Any], Any]) -> Requirement:
     """Requires observations for which `there` returns a true value."""
 
     def unmet(config: Any, spaces: Any) -> Any:
-        # Messages omit ignored entries.
+        # The message shows the space without ignored entries.
         return None if spaces is None or there(spaces[0]) else spaces[0].kept_space
 
     return Requirement(f"for {what}", unmet)
@@ -87,7 +87,7 @@ _ON_IMAGES = _for_observations("image observations", lambda observations: observ
 _ON_VECTORS = _for_observations(
     "vector observations", lambda observations: observations.scalable.any()
 )
-# Replay buffers for windows and images store whole episodes and sample steps from them.
+# Requires a buffer of complete transitions. Buffers for windows and images store episodes instead.
 _ON_ROWS = (
     _WITHOUT_MEMORY,
     _for_observations("observations without images", lambda observations: not observations.images),
@@ -172,14 +172,14 @@ _FACTORY: dict[str, Any] = {"group": MODELS, "names": "module:factory", "longest
 
 
 class AgentSettings(Settings):
-    """Settings shared by all agents. "authors" refers to the public code of the TD3 authors."""
+    """Settings shared by all agents. "authors' code" is the public code of the TD3 authors."""
 
     discount: float = setting(
         0.99, "Discount factor per step, gamma (paper)", at_least=0, at_most=1, group=LEARNING
     )
     batch_size: int = setting(
         256,
-        "Transitions per gradient update (authors)",
+        "Transitions per gradient update (authors' code)",
         unit="transitions",
         at_least=1,
         at_most=2**20,
@@ -187,14 +187,23 @@ class AgentSettings(Settings):
         group=LEARNING,
     )
     actor_learning_rate: float = setting(
-        3e-4, "Adam learning rate of the actor (authors)", above=0, group=LEARNING, built=True
+        3e-4,
+        "Adam learning rate of the actor (authors' code)",
+        above=0,
+        group=LEARNING,
+        built=True,
     )
     critic_learning_rate: float = setting(
-        3e-4, "Adam learning rate of the critics (authors)", above=0, group=LEARNING, built=True
+        3e-4,
+        "Adam learning rate of the critics (authors' code)",
+        above=0,
+        group=LEARNING,
+        built=True,
     )
     tau: float = setting(
         0.005,
-        "Fraction by which target networks move toward their networks per target update (authors)",
+        "Fraction by which target networks move toward the trained networks per target update "
+        "(authors' code)",
         above=0,
         at_most=1,
         group=LEARNING,
@@ -208,14 +217,14 @@ class AgentSettings(Settings):
 
     hidden_sizes: tuple[int, ...] = setting(
         (256, 256),
-        "Units of each hidden layer (authors)",
+        "Units of each hidden layer (authors' code)",
         at_least=1,
         at_most=2**14,
         longest=64,
         **_SHAPES,
     )
     activation: str = setting(
-        "relu", "Activation of hidden layers (authors)", choices=tuple(ACTIVATIONS), **_SHAPES
+        "relu", "Activation of hidden layers (authors' code)", choices=tuple(ACTIVATIONS), **_SHAPES
     )
     layer_norm: bool = setting(
         False, "Apply layer normalization before each hidden activation", **_SHAPES
@@ -232,7 +241,7 @@ class AgentSettings(Settings):
     )
     ignore_entries: str = setting(
         "",
-        "Comma-separated observation entries to ignore, such as texts: mission,robot/camera "
+        "Comma-separated observation entries to ignore, such as mission,robot/camera "
         "(docs/spaces.md)",
         unit="names",
         longest=10_000,
@@ -250,7 +259,7 @@ class AgentSettings(Settings):
     )
     random_shift: int = setting(
         0,
-        "Maximum random shift of images in updates (Kostrikov et al. 2021: 4)",
+        "Maximum random shift of images in updates (4 in Kostrikov et al. 2021)",
         unit="pixels",
         at_least=0,
         at_most=64,
@@ -464,7 +473,7 @@ class AgentSettings(Settings):
     )
     exploration_noise: float = setting(
         0.1,
-        "Standard deviation of exploration noise per step (authors)",
+        "Standard deviation of exploration noise per step (authors' code)",
         unit="relative to actions in [-1, 1]",
         at_least=0,
         requires=ON_CONTINUOUS,
@@ -472,7 +481,7 @@ class AgentSettings(Settings):
     )
     ou_theta: float = setting(
         0.15,
-        "Fraction by which the noise reverts to 0 per step (Lillicrap et al. 2016)",
+        "Fraction by which Ornstein-Uhlenbeck noise reverts to 0 per step (Lillicrap et al. 2016)",
         above=0,
         at_most=1,
         requires=(ON_CONTINUOUS, when("exploration", "ornstein_uhlenbeck")),
@@ -497,7 +506,8 @@ class AgentSettings(Settings):
     )
     logit_penalty: float = setting(
         1e-3,
-        "Weight c of the penalty c mean (l - mean l)² on choice logits (Lowe et al. 2017, code)",
+        "Weight c of the penalty c mean (l - mean l)² on the logits l of choices (code of Lowe et "
+        "al. 2017)",
         at_least=0,
         requires=_ON_DISCRETE,
         group=DISCRETE,

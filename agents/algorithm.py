@@ -1,6 +1,6 @@
 """The methods that an algorithm overrides.
 
-`Agent` does everything else. The defaults suit most algorithms.
+`Agent` implements everything else. Only `update` has no default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Algorithm:
 
     Attributes:
         Budget: A subclass of `eagerly.training.update_budget.UpdateBudget`, which decides when a
-            run makes updates; None: `UpdateBudget` itself.
+            run makes updates; `UpdateBudget` itself if None.
         config: The settings.
         modules: The result of `build`: networks with their targets and optimizers, by name.
     """
@@ -58,9 +58,9 @@ class Algorithm:
             phase: The number of this update, and the intervals due in it.
 
         Returns:
-            Metrics and per-row values, two dictionaries. Metrics are scalars by name, with the same
-            names in all updates of a phase. Per-row values are `[B]` by name, with the same names
-            in all updates. A sampler requests them by name, such as `td_error`.
+            Two dictionaries, metrics and per-row values. Metrics are scalars, with the same names
+            in all updates in which the same intervals are due. Per-row values, such as `td_error`,
+            have shape `[B]` and the same names in all updates. Samplers request them by name.
         """
         raise NotImplementedError
 
@@ -70,21 +70,23 @@ class Algorithm:
         return ()
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds the modules: by default an actor, and critics with targets.
+        """Builds the modules: by default an actor and critics, each with a target network.
 
-        The module `policy` acts, and is saved and exported as the policy. Without it, `actor` is
-        used. `Builder.policy_actor` must build a model with the same variables.
+        The network of the module `policy`, or of `actor` if no `policy` exists, selects actions,
+        and is saved and exported as the policy. `Builder.policy_actor` must build a model with the
+        same variables.
 
-        If an algorithm overrides this method, the global generators of Python, NumPy, TensorFlow
-        and PyTorch are seeded from the agent's seed, so that initial weights are reproducible.
+        If an algorithm overrides this method, the global random generators of Python, NumPy,
+        TensorFlow and PyTorch are seeded from the agent's seed before it is called, so that initial
+        weights are reproducible.
         """
         return actor_critic(builder)
 
     def sampler(self, seed: np.random.SeedSequence) -> Sampler:
         """Returns the replay buffer's sampler, selected by the setting `sampling`.
 
-        If targets are copied every n updates, each copy resets the priority of new rows to the
-        highest stored one, as in the public code of Fujimoto et al. 2023.
+        If targets are copied every n updates, the priority of new rows is reset to the highest
+        stored priority with each copy, as in the public code of Fujimoto et al. 2023.
         """
         every = max((module.copy_every for module in self.modules.values()), default=0)
         return make_sampler(self.config, seed, highest_every=every)

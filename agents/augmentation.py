@@ -53,6 +53,6 @@ class RandomShift:
 
 
 def _moved(by: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the source position of each pixel, `[B, size]`."""
+    """Returns the source position of each pixel along a shifted axis, `[B, size]`."""
     places = tf.range(size)[tf.newaxis] + by[:, tf.newaxis]
     return tf.clip_by_value(places, 0, size - 1)

@@ -63,7 +63,7 @@ class ModelBuilder:
         self.config, self.seed = config, seed
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
-        # Custom factories see observations without ignored entries.
+        # Custom factories receive the observation space without ignored entries.
         self._own_spaces = self.observations.kept_space, action_space
         self._sizes = self.observations.size, self.actions.size
 
@@ -114,10 +114,10 @@ class ModelBuilder:
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
 
     def check_mode(self, model: Any) -> None:
-        """Validates that a custom model can be called in the agent's mode.
+        """Validates that a custom model can be called in the agent's execution mode.
 
         Raises:
-            ValueError: If it cannot, naming the model and the problem.
+            ValueError: If it cannot. The message names the model and the problem.
         """
         if isinstance(model, CustomModel | CustomCritics):
             model.check_mode(self.config.mode)
@@ -126,7 +126,7 @@ class ModelBuilder:
         """Validates that the actor is quantized if the settings require it.
 
         Raises:
-            ValueError: If it is not, explaining how to build it.
+            ValueError: If it is not. The message explains how to build a quantized actor.
         """
         described = getattr(actor, "architecture", None)
         if self.config.quantize != NOT_QUANTIZED and not getattr(described, "quantized", False):
@@ -136,10 +136,10 @@ class ModelBuilder:
             )
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:
-        """Returns a lower bound on the number of weights, before any is created.
+        """Returns a lower bound on the number of weights, without creating any.
 
-        It counts hidden layers and recurrent cores only. This suffices to reject sizes that no
-        machine can hold or no saved file can have.
+        It counts hidden layers and recurrent cores only. This suffices to reject networks that are
+        too large for the memory or for a saved file.
 
         Args:
             actor_alone: Whether to leave the critics out.
@@ -153,7 +153,7 @@ class ModelBuilder:
         return weights * (actors if actor_alone else actors + critics)
 
     def policy_actor(self) -> Any:
-        """Builds another acting model, with critics only if one factory creates both."""
+        """Builds another acting model, and critics only if one factory creates both."""
         return self.models()[0] if self.config.models else self.actor()
 
     def actor(self, name: str = "actor", encoder: Encoder | None = None) -> Any:
@@ -161,7 +161,7 @@ class ModelBuilder:
 
         Args:
             name: Its name.
-            encoder: An encoder shared with the critics; None: a separate one, if needed.
+            encoder: An encoder shared with the critics; if None, a separate one is built if needed.
         """
         config, seed = self.config, self._word(Stream.ACTOR)
         if config.actor:
@@ -180,7 +180,7 @@ class ModelBuilder:
 
         Args:
             name: Their name.
-            encoder: An encoder shared with the actor; None: a separate one, if needed.
+            encoder: An encoder shared with the actor; if None, a separate one is built if needed.
         """
         config, seed = self.config, self._word(Stream.CRITIC)
         if config.critic:
@@ -222,7 +222,7 @@ class ModelBuilder:
         )
 
     def _front(self, seed: int, encoder: Encoder | None) -> Encoder | HistoryEncoder | None:
-        """Returns the encoder in front of the network with this seed, or None."""
+        """Returns the encoder for the network with this seed, or None if it needs none."""
         if not self.config.remembers:
             return encoder or (self._encoder() if self.config.encodes(self.observations) else None)
         return HistoryEncoder(
@@ -234,7 +234,7 @@ class ModelBuilder:
         )
 
     def custom_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of the adapters of custom models."""
+        """Returns the arguments shared by `CustomActor` and `CustomCritic`."""
         return {
             "observations": self.observations.size,
             "head": self._head(squashes=False),

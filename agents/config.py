@@ -17,13 +17,13 @@ from eagerly.spaces import Actions, Observations
 
 
 class AgentConfig(AgentSettings):
-    """Base class of an agent's settings. Each algorithm adds its own in a subclass.
+    """Base class of an agent's settings. Each algorithm adds its own settings in a subclass.
 
     Attributes:
         PRESETS: Sets of settings that belong together, by name.
         RUN_DEFAULTS: Defaults of run settings that are specific to this algorithm.
-        FROM_ENVIRONMENTS: Names of the settings that environment presets may set; None: all. Those
-            presets were tuned with TD3 and DDPG.
+        FROM_ENVIRONMENTS: Names of the settings that environment presets may set, or None for all.
+            Environment presets were tuned with TD3 and DDPG.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
@@ -57,7 +57,8 @@ class AgentConfig(AgentSettings):
         """Returns the layouts of an environment's observations and actions.
 
         Raises:
-            ValueError: If a space is not supported, or `ignore_entries` does not fit it.
+            ValueError: If a space is not supported, or `ignore_entries` does not match the
+                observation space.
         """
         actions = Actions(action_space)
         masked = actions.mask_size if self.action_masks else 0
@@ -68,7 +69,7 @@ class AgentConfig(AgentSettings):
         """Validates the settings against the spaces.
 
         Raises:
-            ValueError: If a setting is impossible with these spaces, naming it.
+            ValueError: If a setting is impossible with these spaces. The message names it.
         """
         if observations.images and self.remembers:
             raise ValueError(
@@ -105,7 +106,8 @@ class AgentConfig(AgentSettings):
     ) -> ActorArchitecture | None:
         """Returns the actor's architecture according to settings and spaces.
 
-        Returns None for a custom actor, which only its `Builder` can create.
+        Returns None for a custom actor, whose architecture is unknown: only `Builder` can create
+        it.
         """
         if self.actor or self.models:
             return None
@@ -127,7 +129,7 @@ class AgentConfig(AgentSettings):
         )
 
     def encoders(self) -> dict[str, Any]:
-        """Returns the arguments of observation encoders."""
+        """Returns the arguments of `networks.encoders.Encoder` that follow from the settings."""
         return {
             "units": self.encoder_units,
             "activation": self.activation,
@@ -136,7 +138,7 @@ class AgentConfig(AgentSettings):
         }
 
     def memories(self) -> dict[str, Any]:
-        """Returns the arguments of history encoders."""
+        """Returns the arguments of `networks.HistoryEncoder` that follow from the settings."""
         return {
             "kind": self.memory,
             "units": self.memory_units,
@@ -144,7 +146,7 @@ class AgentConfig(AgentSettings):
             "length": self.sequence_length,
             "activation": self.activation,
             "initializer": self.initializer,
-            # Computed in the dtype of the weights, even with mixed precision.
+            # Recurrent networks compute in the dtype of their weights, even with mixed precision.
             "dtype": self.variable_dtype,
         }
 

@@ -1,8 +1,8 @@
 """Deep Deterministic Policy Gradient (DDPG).
 
 Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1. Defaults
-follow the DDPG in the TD3 authors' repository ("OurDDPG"), which learns far better than the
-settings of the paper. The preset `lillicrap` uses the paper's settings, and `article` follows the
+follow the DDPG in the TD3 authors' repository ("OurDDPG"), which performs far better than DDPG with
+the paper's settings. The preset `lillicrap` uses the paper's settings, and `article` follows the
 TD3 authors' code of 2018.
 """
 
@@ -74,5 +74,5 @@ class DDPG(Agent):
         return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
-        """Returns Q(s, a), which the actor maximizes; arguments as in `CriticModel.first`."""
+        """Returns Q(s, a), which the actor maximizes. See `CriticModel.first` for arguments."""
         return self.critic.first(*inputs)

@@ -12,7 +12,7 @@ from eagerly.settings import Group, setting
 # The TD3 authors' current DDPG: their OurDDPG.py with the arguments of their main.py.
 _OUR = {
     "hidden_sizes": (256, 256),
-    "initializer": "glorot_uniform",  # theirs: torch_linear, without a measured difference
+    "initializer": "glorot_uniform",  # torch_linear in their code; no difference was measured
     "last_layer_limit": 0.0,
     "action_layer": 0,
     "critic_l2": 0.0,
@@ -23,9 +23,9 @@ _OUR = {
     "exploration": "gaussian",
     "exploration_noise": 0.1,
 }
-# The PyTorch DDPG that the article ported line by line to TensorFlow: the TD3 authors' DDPG.py of
-# 2018, with tau and batch size from their main.py. Layers, learning rates and penalty follow
-# section 7 of the paper.
+# The TD3 authors' PyTorch code of 2018, DDPG.py, with tau and batch size from their main.py. An
+# article ported it line by line to TensorFlow (docs/ddpg.md). Layers, learning rates and penalty
+# follow section 7 of the paper.
 _ARTICLE = _OUR | {
     "hidden_sizes": (400, 300),
     "initializer": "torch_linear",
@@ -60,7 +60,7 @@ _DDPG = Group("DDPG", _check_layers)
 class DDPGConfig(AgentConfig):
     """Settings of DDPG.
 
-    "authors" refers to the TD3 authors' code, "paper" to Lillicrap et al. 2016.
+    "paper" refers to Lillicrap et al. 2016.
     """
 
     PRESETS = MappingProxyType({"our": _OUR, "article": _ARTICLE, "lillicrap": _LILLICRAP})

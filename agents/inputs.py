@@ -1,4 +1,4 @@
-"""Inputs of updates: transitions, or the steps of windows, as rows of one batch."""
+"""Converts replay samples to batches, whose rows are transitions or the steps of windows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Batch(NamedTuple):
         reward: `[B]`.
         discount: `[B]` in [0, 1], see `Transition`.
         next_observation: Like `observation`, one step later.
-        mask: `[B]` bool, the steps included in losses and metrics; None: all.
-        weight: `[B]`, importance weights of the critics' losses; None: 1.
+        mask: `[B]` bool, the steps included in losses and metrics; all if None.
+        weight: `[B]`, importance weights of the critics' losses; 1 if None.
     """
 
     observation: Any
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Batch:
-    """Assembles transitions from rows with packed bytes, `[B, S + 1, width]`."""
+    """Assembles transitions from rows `[B, S + 1, width]` with images as packed bytes."""
 
     def bytes_of(columns: tf.Tensor) -> tf.Tensor:
         numbers = tf.cast(tf.bitcast(columns, tf.uint8), tf.float32)
@@ -49,10 +49,10 @@ def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Ba
 
 
 def batch_of_windows(window: Window) -> Batch:
-    """Flattens the steps of windows `[N, T, ...]` into a batch of N · T.
+    """Flattens the steps of windows `[N, T, ...]` into a batch of N · T rows.
 
-    Padding, including NaN, is set to 0 here, before any network reads it. Burn-in steps reach the
-    recurrent state but are excluded from the mask.
+    Padding, which may contain NaN, is set to 0 here, before any network reads it. Burn-in steps
+    update the recurrent state, but are excluded from the mask.
     """
     goes_on = window.role > PADDING
     valid = tf.concat([tf.ones_like(goes_on[:, :1]), goes_on], axis=1)  # [N, T + 1]
@@ -90,7 +90,7 @@ class Inputs:
 
     Args:
         layout: The layout of a row.
-        samples_per_update: Samples in an update.
+        samples_per_update: Samples in an update: transitions or windows.
         dtype: Dtype of batches.
 
     Attributes:
@@ -115,9 +115,9 @@ class Inputs:
         return self.samples_per_update
 
     def transferred(self, rows: np.ndarray) -> tf.Tensor:
-        """Returns the rows of a call as a tensor, which on a CPU shares their memory.
+        """Converts the rows of a call to a tensor. On a CPU, the tensor shares their memory.
 
-        The rows must not change until the call has returned.
+        Do not modify the rows before the call has returned.
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
 
@@ -133,11 +133,11 @@ class Inputs:
 
 
 class FrameInputs(Inputs):
-    """Transitions with images, stored as bytes and optionally shifted at random.
+    """Converts transitions with images, which are stored as bytes and optionally shifted.
 
     Args:
         layout, samples_per_update, dtype: As in `Inputs`.
-        shift: Shifts the images, or None.
+        shift: Shifts the images at random; None for no shifts.
         seed: Seed of the run.
     """
 
@@ -163,7 +163,7 @@ class FrameInputs(Inputs):
 
 
 class WindowInputs(Inputs):
-    """Windows of steps, for recurrent networks."""
+    """Converts windows of steps, for recurrent networks."""
 
     @property
     def rows_per_update(self) -> int:

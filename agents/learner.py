@@ -1,4 +1,4 @@
-"""K updates in one call: sampling in Python, everything else in compiled programs."""
+"""Runs K updates in one call: sampling in Python, everything else in compiled programs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 
-_UNROLLED = 4  # consecutive updates that a program unrolls; more become a loop
+_UNROLLED = 4  # programs unroll up to this many consecutive updates, and use a loop for more
 _concat = partial(tf.concat, axis=0)
 
 
 class Learner:
     """Samples from a replay buffer and runs many updates in one call.
 
-    One program runs whole periods of the intervals. Updates before and after them run in programs
-    of one update, one program for each phase. The division of updates into calls changes no random
-    number, and no bit of the results of TD3 and DDPG unless the sampler uses feedback.
+    The pattern of due intervals repeats with a period, the least common multiple of the intervals.
+    One program runs all whole periods of a call. Updates before and after them run one at a time,
+    with a separate program for each combination of due intervals.
+
+    Random numbers do not depend on how updates are divided into calls. Neither do the results of
+    TD3 and DDPG, which are bitwise identical, unless the sampler uses feedback.
 
     Args:
         update: Runs one update on a batch. Returns metrics and per-row values.
@@ -35,9 +38,9 @@ class Learner:
         counter: int64 variable, the number of updates made.
         mode: "eager" (Python, for debugging), "graph" or "xla".
         intervals: Update intervals, such as `policy_delay`; see `Phase.is_multiple_of`.
-        copied: Modules whose targets are copied between calls, in this order.
-        published: Returns tensors that the program outputs at its end, because reading them after
-            the call takes longer.
+        copied: Modules whose networks are copied to their targets between calls, in this order.
+        published: Returns tensors to be included in the outputs of the program, because reading
+            them after the call takes longer.
         autograph: Whether `update` may branch on tensors in Python.
 
     Attributes:
@@ -66,8 +69,8 @@ class Learner:
         self._copied, self._published, self._autograph = copied, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Intervals, tuple[str, ...]] = {}  # metric names by due intervals
-        self._programs: dict[Any, Any] = {}  # single updates
-        self._calls: dict[Any, Callable[..., Any]] = {}  # parts of calls
+        self._programs: dict[Any, Any] = {}  # traced single updates
+        self._calls: dict[Any, Callable[..., Any]] = {}  # compiled parts of calls
         compiled = partial(tf.function, jit_compile=mode == "xla", autograph=False)
         self._compiled: Any = (lambda body: body) if self._is_eager else compiled
 
@@ -89,13 +92,14 @@ class Learner:
         """Runs K = `updates` updates.
 
         Returns:
-            Each metric's values, and the published arrays. The arrays are omitted if targets were
-            copied after the program ran, because the copies may have changed them.
+            The values of each metric, and the published arrays. No arrays are returned if networks
+            were copied to targets after the program ran, because that may have changed the arrays.
 
         Raises:
-            ValueError: As in `check_call`, or if `update` does not return a value that the sampler
-                needs.
-            FloatingPointError: If a metric is NaN or infinite, naming it and the update.
+            ValueError: As in `check_call`, or if `update` does not return per-row values that the
+                sampler needs.
+            FloatingPointError: If a metric is NaN or infinite. The message names the metric and the
+                update.
         """
         self.check_call(updates)
         rows, weights = buffer.draw(updates, self._inputs.samples_per_update)
@@ -122,7 +126,7 @@ class Learner:
         return metrics, published
 
     def _call(self, what: Any, *given: Any) -> Any:
-        """Runs `_body`, compiled once for each `what`."""
+        """Runs `_body`, compiled once for each value of its static arguments, `what`."""
         if what not in self._calls:
             self._calls[what] = self._compiled(partial(self._body, *what))
         return self._calls[what](*given)
@@ -136,13 +140,13 @@ class Learner:
         samples: list[tf.Tensor],
         start: tf.Tensor,
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
-        """Runs n updates in one program.
+        """Runs n = `length` · `times` updates in one program.
 
-        Due intervals are fixed while tracing. A branch in the program would copy every variable
-        that it could change.
+        Which intervals are due is decided while tracing, because a branch in the program would copy
+        every variable that it could change.
 
         Args:
-            runs: The intervals due in the updates of one repetition.
+            runs: The due intervals of the updates in one repetition, grouped into runs.
             length: Number of updates in one repetition.
             times: Number of repetitions.
             wanted: Names of the per-row values to return.
@@ -151,8 +155,8 @@ class Learner:
             start: `[2]` int64, the number of updates made before these, in total and in this call.
 
         Returns:
-            Each metric's values in the updates that return it; `[n, B]` for each name in `wanted`;
-            the published tensors.
+            The values of each metric in the updates that return it; per-row values `[n, B]` for
+            each name in `wanted`; the published tensors.
         """
         made, first = tf.unstack(start)
         self._counter.assign(made + length * times)
@@ -204,11 +208,11 @@ class Learner:
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
     """Returns the joined results of `function(0)` to `function(times - 1)`.
 
-    More than `unrolled` calls become a loop.
+    More than `unrolled` calls run in a loop.
     """
     if times <= unrolled:
         return joined([function(k) for k in range(times)], _concat)
-    # Also returns the number: `map_fn` needs an output, and updates may return nothing.
+    # The program also returns k, because `map_fn` needs an output and updates may return nothing.
     number = tf.TensorSpec((), tf.int64)
     program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)
     outputs = tf.nest.map_structure(tf.TensorSpec.from_tensor, program.structured_outputs)

@@ -72,8 +72,8 @@ def critic_loss(
     Args:
         values: `[C, B]`.
         target: `[B]`.
-        mask: `[B]` bool, the rows to include; None: all.
-        weight: `[B]`, the weight of each row's loss; None: 1.
+        mask: `[B]` bool, the rows to include; all if None.
+        weight: `[B]`, the weight of each row's loss; 1 if None.
         loss: Elementwise function of the TD errors that replaces the square.
     """
     errors = loss(td_error(values, target))
@@ -91,7 +91,7 @@ def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
 
     Args:
         values: `[B]`, one critic's values at (observation, actor(observation)).
-        mask: `[B]` bool, the rows to include; None: all.
+        mask: `[B]` bool, the rows to include; all if None.
     """
     expect_rank("values", values, 1)
     return -mean(values, mask)
@@ -102,7 +102,7 @@ def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> 
 
     Args:
         values: `[B]` or `[C, B]`.
-        mask: `[B]` bool; None: all rows.
+        mask: `[B]` bool; all rows if None.
         axis: As in `tf.reduce_mean`.
     """
     if mask is None:

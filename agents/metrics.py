@@ -17,7 +17,7 @@ def critic_metrics(
         loss: Scalar.
         values: `[C, B]`.
         target: `[B]`.
-        mask: `[B]` bool, the rows to include; None: all.
+        mask: `[B]` bool, the rows to include; all if None.
     """
     return {
         "losses/critic": loss,
@@ -35,7 +35,7 @@ def actor_metrics(
     Args:
         loss: Scalar.
         saturated: `[B, A]` bool, the components at a bound.
-        mask: `[B]` bool, the rows to include; None: all.
+        mask: `[B]` bool, the rows to include; all if None.
     """
     share = tf.cast(saturated, loss.dtype)
     over_rows = tf.reduce_mean(share) if mask is None else masked_mean(share, mask[:, tf.newaxis])

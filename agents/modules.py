@@ -13,25 +13,26 @@ from eagerly.networks.models import Model, build_optimizer, copy_variables, opti
 
 
 class Module:
-    """A network that an algorithm trains or keeps.
+    """A network of an algorithm, with an optional target network and optimizer.
 
     Args:
         name: Its name in checkpoints, weights and messages.
         network: The network; `Model` documents its interface.
-        target: A target network with the same shapes, initialized as a copy; None: no target.
-        optimizer: The optimizer of `minimize`; None: the network is not trained. Its slots are
-            created here, because no variable may be created while an update is traced.
-        learned: The variables that `minimize` updates; None: all trainable ones.
-        copy_every: Number of updates between copies of the network to the target, which are made
-            between calls. 0: the algorithm moves the target with `Modules.update_targets`.
+        target: A target network with the same shapes, initialized as a copy; None for no target.
+        optimizer: The optimizer that `minimize` uses, or None if the network is not trained. Its
+            slot variables are created in this constructor, because no variable may be created while
+            an update is traced.
+        learned: The variables that `minimize` updates; all trainable ones if None.
+        copy_every: Number of updates after which the network is copied to the target, between two
+            calls. If 0, the algorithm updates the target with `Modules.update_targets`.
 
     Attributes:
         name, network, target, optimizer, copy_every: As given.
         learned: The variables that `minimize` updates.
 
     Raises:
-        ValueError: If the shapes of the target's variables differ, or `copy_every` is negative or
-            set without a target.
+        ValueError: If the target's variables have other shapes than the network's, or `copy_every`
+            is negative or set without a target.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class Module:
 
         Args:
             loss: Scalar.
-            tape: The tape that recorded it.
+            tape: The tape that recorded the computation of the loss.
 
         Raises:
-            ValueError: If the module has no optimizer, or the loss does not depend on a variable.
+            ValueError: If the module has no optimizer, or the loss does not depend on one of the
+                variables.
         """
         if self.optimizer is None:
             raise ValueError(f"{self.name} has no optimizer: pass one to its Module")
@@ -96,12 +98,12 @@ class Module:
         self.optimizer.apply(gradients, variables)
 
     def networks(self) -> dict[str, Model]:
-        """Returns the network and its target, if any, by group name."""
+        """Returns the network as `name`, and its target, if any, as `name_target`."""
         found = {self.name: self.network}
         return found if self.target is None else found | {f"{self.name}_target": self.target}
 
     def slots(self) -> dict[str, list[Any]]:
-        """Returns the optimizer's variables by group: moments, `iteration`, `learning_rate`."""
+        """Returns the optimizer's variables, if any, as `name_optimizer`."""
         if self.optimizer is None:
             return {}
         return {f"{self.name}_optimizer": optimizer_variables(self.optimizer, self.learned)}
@@ -120,13 +122,14 @@ class Modules(Mapping[str, Module]):
     """The modules of an algorithm, saved, restored and checked together.
 
     Variables are grouped by name: the module `actor` has the groups `actor`, `actor_target` and
-    `actor_optimizer`. A variable shared by several networks appears in the first group only.
+    `actor_optimizer`. A variable shared by several networks appears only in the group of the first.
 
     Args:
         modules: The modules.
 
     Raises:
-        ValueError: If two names collide, or a target shares a variable with a trained network.
+        ValueError: If two modules or groups have the same name, or a target shares a variable with
+            a trained network.
     """
 
     def __init__(self, *modules: Module) -> None:
@@ -181,12 +184,12 @@ class Modules(Mapping[str, Module]):
     def update_targets(self, tau: float, *names: str) -> None:
         """Moves targets toward their networks: θ' ← τ θ + (1 - τ) θ'.
 
-        Variables that are not trained, such as running statistics, are copied. Variables shared
-        with the network are skipped, as are targets with `copy_every`.
+        Non-trainable variables, such as running statistics, are copied. Variables that a target
+        shares with its network are skipped, and so are modules with `copy_every`.
 
         Args:
-            tau: Step, in (0, 1].
-            *names: The modules whose targets move; none: all.
+            tau: τ, the weight of the network in the update, in (0, 1].
+            *names: The modules whose targets are updated; all if omitted.
         """
         followed: set[int] = set()
         with tf.name_scope("target_update"):

@@ -21,7 +21,7 @@ from eagerly.agents.update_random import UpdateRandom, standard_normal
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
 
-_LEAST = 2.0**-25  # less than -log(u) of every uniform u below 1; avoids log(0)
+_LEAST = 2.0**-25  # less than -log(u) for every uniform u < 1; replaces -log(1) = 0 before a log
 
 # Maps observations and actions `[n B, A]` to values `[n B]`, as `CriticModel.first` does.
 Values = Callable[..., tf.Tensor]
@@ -61,7 +61,7 @@ class Continuous:
         """Returns Q(s, a) `[B]`, with a gradient with respect to the actions only.
 
         Args:
-            value: Q.
+            value: Computes Q.
             observation: The observations to call it with.
             relaxed: The actions `[B, A]`, from `differentiable`.
         """
@@ -78,7 +78,7 @@ class Continuous:
         return 0.0
 
     def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns which action components `[B, A]` are at a bound, ±1."""
+        """Returns `[B, A]` bool, true for action components close to a bound, ±1."""
         return tf.abs(relaxed) > 0.99
 
 
@@ -86,7 +86,7 @@ class Mixed:
     """Operations for actions with discrete choices.
 
     An actor's outputs are continuous actions, if any, followed by the scores of all values of each
-    choice. `Continuous` documents the methods.
+    choice. `Continuous` documents the methods that both classes have.
 
     Args:
         random: The random numbers of the update.
@@ -116,20 +116,21 @@ class Mixed:
         return self.greedy(tf.concat([box, outputs[:, first:]], axis=1))
 
     def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns actions `[B, A]` that carry the gradient, with a softmax for each choice."""
+        """Returns actions `[B, A]` that propagate the gradient, with each choice as a softmax."""
         self._draw_once("differentiable")
         parts = [outputs[:, : self._continuous]]
-        # Independent of the noise of target actions.
+        # This noise is independent of the noise of target actions.
         noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
         for segment in choice_segments(0, self._actions.choices):
             parts.append(tf.nn.softmax(noisy[:, segment] / self._config.gumbel_temperature))
         return tf.concat(parts, axis=1)
 
     def values(self, value: Values, observation: Any, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns Q(s, a) `[B]` for the most likely choices.
+        """Returns Q(s, a) `[B]`, where each choice in a is its most likely value.
 
-        Critics are trained on one-hot choices only, so their gradient between choices is
-        meaningless. The gradient of a choice compares the values of all its alternatives instead.
+        Critics are trained on one-hot choices only, so their gradient between one-hot vectors is
+        meaningless. The gradient with respect to a choice is computed from the values of all
+        alternatives instead.
         """
 
         @tf.custom_gradient
@@ -149,7 +150,11 @@ class Mixed:
     def _compared(
         self, value: Values, observation: Any, action: tf.Tensor, upstream: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the gradient `[B, A - C]` of choices, given that of the values `[B]`."""
+        """Returns the gradient with respect to the choices, `[B, A - C]`.
+
+        `upstream` is the gradient with respect to the values, `[B]`. C is the number of continuous
+        dimensions.
+        """
         with tf.name_scope("alternatives"):
             alternatives = self.alternatives(action)
             count = alternatives.shape[0] // action.shape[0]
@@ -160,7 +165,8 @@ class Mixed:
     def penalty(self, outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         """Returns the penalty added to the actor's loss for scores that are far apart.
 
-        It is the mean squared distance of valid scores from their mean, averaged over choices.
+        It is `logit_penalty` times the mean squared distance of valid scores from their mean,
+        averaged over choices.
         """
         total = tf.zeros_like(outputs[:, 0])
         for segment in self._actions.segments():
@@ -181,7 +187,7 @@ class Mixed:
         return tf.concat(parts, axis=1)
 
     def alternatives(self, action: tf.Tensor) -> tf.Tensor:
-        """Returns `[(A - C) · B, A]`: the actions with each alternative of each choice in turn."""
+        """Returns the actions with each value of each choice in turn, `[(A - C) · B, A]`."""
         made = []
         for segment in self._actions.segments():
             count = segment.stop - segment.start
@@ -193,7 +199,7 @@ class Mixed:
         return tf.concat(made, axis=0)
 
     def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns which columns `[B, A]` are saturated: at ±1, or of a near-certain choice."""
+        """Returns `[B, A]` bool, true for dimensions close to ±1 and for near-certain choices."""
         parts = [tf.abs(relaxed[:, : self._continuous]) > 0.99]
         for segment in self._actions.segments():
             sure = tf.reduce_max(relaxed[:, segment], axis=1, keepdims=True) > 0.99
@@ -201,7 +207,7 @@ class Mixed:
         return tf.concat(parts, axis=1)
 
     def _draw_once(self, name: str) -> None:
-        """Raises a ValueError if this noise was used before, for other outputs."""
+        """Raises a ValueError if the method `name`, which uses noise, was already called."""
         if name in self._drawn:
             raise ValueError(
                 f"{name} was already called in this update and would draw the same numbers again"
@@ -220,7 +226,7 @@ def outputs_of(
     Args:
         actions: The layout of actions.
         config: Supplies the settings of discrete actions.
-        rows: B.
+        rows: B, the number of rows in a batch.
     """
     shape = rows, actions.size
     if actions.choices:

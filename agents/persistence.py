@@ -1,4 +1,4 @@
-"""Exact saving of variables by name, and of agents; values that are not finite are rejected."""
+"""Saves agents and named variables exactly. Values that are not finite are rejected."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DOCUMENT, _FORMAT = "agent.json", 1
 
 
 class VariableCheckpoint:
-    """A `tf.train.Checkpoint` over named groups of variables, each variable under its path.
+    """A `tf.train.Checkpoint` of named groups of variables, which stores each variable by path.
 
-    Variables are listed explicitly. `tf.train.Checkpoint` follows the attributes of an object and
-    misses the layers that a Keras 3 model keeps in a private list. Neither saving nor restoring
-    reports the omission.
+    Variables are passed explicitly. From the attributes of an object, `tf.train.Checkpoint` would
+    not find layers that a Keras 3 model keeps in a private list, and neither saving nor restoring
+    would report the omission.
 
     Args:
         groups: Keras variables or `tf.Variable`s, by group name.
@@ -54,7 +54,8 @@ class VariableCheckpoint:
         """Writes the files `prefix.index` and `prefix.data-*`.
 
         Raises:
-            FloatingPointError: If a variable is NaN or infinite, naming it; nothing is written.
+            FloatingPointError: If a variable contains NaN or infinity. The message names it, and
+                nothing is written.
             OSError: If the files cannot be written.
         """
         for group, variables in self._groups.items():
@@ -70,8 +71,8 @@ class VariableCheckpoint:
         """Restores the variables from the files.
 
         Raises:
-            ValueError: If the files contain other variables, shapes or dtypes, naming one variable;
-                nothing is restored.
+            ValueError: If the files contain other variables, shapes or dtypes. The message names
+                one variable, and nothing is restored.
         """
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
@@ -198,7 +199,8 @@ def check_loadable(acting: Any, another: Any) -> None:
         another: The model built by its `Builder.policy_actor`, to load a trained policy into.
 
     Raises:
-        ValueError: If paths repeat, or paths or shapes differ, naming the variables.
+        ValueError: If two paths are equal, or the models differ in paths or shapes. The message
+            lists the variables.
     """
     mine, other = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (acting, another))
     if len(dict(mine)) < len(mine):

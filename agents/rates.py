@@ -27,11 +27,11 @@ class LearningRates:
         self._made: list[Adam] = []
 
     def optimizer(self, rate: float, name: str) -> Adam:
-        """Creates an Adam that clips, decays and follows the schedule as configured.
+        """Creates an Adam optimizer with the configured clipping, weight decay and schedule.
 
         Args:
             rate: The learning rate of the first update.
-            name: Its name, such as "actor_optimizer".
+            name: Name of the optimizer, such as "actor_optimizer".
         """
         config = self._config
         follows: float | schedules.LearningRateSchedule = rate
@@ -51,7 +51,8 @@ class LearningRates:
         """Validates that changed optimizer settings affect the optimizer of every module.
 
         Raises:
-            ValueError: If an optimizer was not created here, naming the module and the settings.
+            ValueError: If an optimizer was not created by `optimizer`. The message names the module
+                and the settings.
         """
         declared = self._config.SETTINGS
         changed = ", ".join(n for n in self._config.changed() if declared[n].group is OPTIMIZER)
@@ -81,7 +82,7 @@ class LearningRates:
 
 
 class _OfUpdate(schedules.LearningRateSchedule):
-    """Evaluates a schedule at the update number. Optimizers only count their own steps."""
+    """Evaluates a schedule at the update number, because optimizers only count their own steps."""
 
     def __init__(self, clock: Clock, schedule: schedules.LearningRateSchedule) -> None:
         super().__init__()

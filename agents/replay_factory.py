@@ -32,7 +32,7 @@ def make_sampler(
         config: The settings.
         seed: Seed of the sampler.
         highest_every: Number of updates after which the priority of new rows is reset to the
-            highest stored one, if the sampler uses priorities; 0: never.
+            highest stored priority; 0: never. Only used by samplers with priorities.
     """
     if config.sampling == PRIORITIZED:
         return ProportionalSampler(
@@ -54,7 +54,7 @@ def make_accumulator(config: AgentConfig) -> Accumulator:
 
 def select_critic_loss(config: AgentConfig) -> Callable[..., Any]:
     """Returns the critic loss selected by `sampling`; arguments as in `losses.critic_loss`."""
-    is_huber = config.sampling == LAP  # LAP's priorities are derived for this loss
+    is_huber = config.sampling == LAP  # the priorities of LAP are derived for Huber losses
     return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss
 
 

@@ -60,25 +60,25 @@ def checked(
 
 
 def check_names(metrics: Tensors, names: Sequence[str]) -> None:
-    """Validates that metrics have the same names in all updates of a phase.
+    """Validates that metrics have the same names in all updates with equal due intervals.
 
     Raises:
-        ValueError: If they differ, naming both sets.
+        ValueError: If the names differ. The message lists both sets.
     """
     if set(names) != metrics.keys():
         raise ValueError(
-            "metrics must have the same names in all updates of a phase; got "
+            "metrics must have the same names in all updates with equal due intervals; got "
             f"{', '.join(names)}, then {', '.join(metrics)}"
         )
 
 
 def check_draws(graph: tf.Graph) -> None:
-    """Validates that a graph draws nothing from TensorFlow's own generator.
+    """Validates that a graph draws no random numbers from TensorFlow's global generator.
 
-    No checkpoint contains that generator's state.
+    Checkpoints do not contain the state of that generator.
 
     Raises:
-        ValueError: If it does, naming the operation.
+        ValueError: If the graph does. The message names the operation.
     """
     functions = graph.as_graph_def().library.function
     names = [node.op for function in functions for node in function.node_def]
@@ -93,15 +93,15 @@ def check_draws(graph: tf.Graph) -> None:
 def check_finite(
     metrics: Tensors, updates: range, names_of: Callable[[int], Sequence[str]]
 ) -> None:
-    """Validates that metrics are finite, in Python because XLA silently drops assertions.
+    """Validates in Python that metrics are finite, because XLA silently drops assertions.
 
     Args:
-        metrics: Each metric's values in the updates that return it.
+        metrics: The values of each metric in the updates that return it.
         updates: The numbers of the updates.
-        names_of: Returns the metric names of an update.
+        names_of: Returns the names of the metrics that an update returns.
 
     Raises:
-        FloatingPointError: If a metric is not finite, naming the first such update.
+        FloatingPointError: If a metric is not finite. The message names the first such update.
     """
     for values in metrics.values():
         if not np.isfinite(values).all():

@@ -12,9 +12,10 @@ from eagerly.policies.returns import DiscountedReturns
 class RewardScaling:
     """Multiplies rewards by a constant and by the inverse standard deviation of the return.
 
-    The return is the running discounted return of exploration so far: G ← γ G + r, starting at 0 in
-    each episode. Its mean is not subtracted, because that would change which policy is optimal.
-    Updates only see new statistics after `sync`, so all updates of a call use the same scale.
+    The standard deviation is computed over all steps of exploration, from the running return
+    G ← γ G + r, which starts at 0 in each episode. The mean is not subtracted, because that would
+    change which policy is optimal. Updates use new statistics only after `sync`, so all updates of
+    a call use the same scale.
 
     Args:
         config: The settings.
@@ -22,13 +23,13 @@ class RewardScaling:
 
     Attributes:
         scale: The factor applied to rewards.
-        moments: Running moments of the returns; None if rewards are not normalized.
+        moments: Running moments of the returns G; None if rewards are not normalized.
     """
 
     def __init__(self, config: AgentConfig, dtype: tf.DType) -> None:
         self._constant, self._discount = config.reward_scale, config.discount
         self.moments = RunningMoments("discounted returns", 1) if config.normalize_rewards else None
-        # Not in checkpoints: `sync` sets it before every call.
+        # This variable is not in checkpoints, because `sync` sets it before every call.
         self.scale = tf.Variable(self._constant, trainable=False, dtype=dtype, name="reward_scale")
 
     def __call__(self, rewards: tf.Tensor) -> tf.Tensor:
@@ -46,6 +47,6 @@ class RewardScaling:
         return {} if self.moments is None else {"rewards/scale": self.scale.value()}
 
     def sync(self) -> None:
-        """Updates the scale from the statistics so far, which need at least two returns."""
+        """Updates the scale from the statistics, if they include at least two returns."""
         if self.moments is not None and self.moments.count > 1:
             self.scale.assign(self._constant * self.moments.inverse_deviation()[0])

@@ -1,4 +1,4 @@
-"""Statistics collected during acting, to normalize observations and rewards."""
+"""Statistics collected during exploration, to normalize observations and rewards."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Statistics(Saved):
     """Statistics of observations and rewards, saved and restored together.
 
     Args:
-        observations: Normalizes observations, or None.
+        observations: Normalizes observations; None if they are not normalized.
         rewards: Scales rewards.
 
     Attributes:
-        moments: Running moments of normalized quantities, under "observations" and "rewards".
+        moments: Running moments by normalized quantity, "observations" or "rewards".
     """
 
     _saved = ("moments",)
@@ -37,10 +37,10 @@ class Statistics(Saved):
         self._syncs = [rewards.sync, *([] if observations is None else [observations.sync])]
 
     def sync(self) -> None:
-        """Applies the statistics so far to networks and updates.
+        """Applies the current statistics to networks and updates.
 
         Raises:
-            ValueError: If nothing has been counted.
+            ValueError: If a normalized quantity has no statistics yet.
         """
         for name, moments in self.moments.items():
             if not moments.count:
@@ -53,7 +53,7 @@ class Statistics(Saved):
             sync()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the result of `state`.
+        """Restores a state returned by `state()`.
 
         Raises:
             ValueError: If the state does not match, or lacks statistics that the settings need.
@@ -74,7 +74,7 @@ class Statistics(Saved):
         }
 
     def restore_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores the result of `arrays`; further arrays are ignored.
+        """Restores the statistics returned by `arrays()`. Arrays with other names are ignored.
 
         Raises:
             ValueError: If an array does not match; nothing is changed.

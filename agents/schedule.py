@@ -1,4 +1,8 @@
-"""Update phases: due intervals are decided while tracing, so that no branch is compiled."""
+"""Update phases, which provide the number of an update and the intervals that are due in it.
+
+An interval of n updates is due in every update whose number is a multiple of n. Which intervals are
+due is decided while tracing, so that the compiled programs contain no branches.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 Intervals = tuple[int, ...]  # the intervals due in an update
-Runs = tuple[tuple[Intervals, int], ...]  # each: due intervals, consecutive updates
-# Limits the size of programs, which contain the runs of a period one after another.
+Runs = tuple[tuple[Intervals, int], ...]  # each run: due intervals, number of consecutive updates
+# Maximum number of runs in a program, which contains the runs of a period one after another.
 MOST_RUNS = 64
 
 
@@ -59,16 +63,19 @@ def _runs_of_period(intervals: tuple[int, ...]) -> Runs:
 def parts_of(
     made: int, updates: int, intervals: tuple[int, ...], most_runs: int = MOST_RUNS
 ) -> Iterator[tuple[Runs, int, int]]:
-    """Divides updates into whole periods of the intervals, and single updates around them.
+    """Divides updates into whole periods of the intervals, and single updates before and after.
+
+    A period is the least common multiple of the intervals.
 
     Args:
         made: Number of updates made before.
         updates: Number of updates to divide.
         intervals: Update intervals, each at least 1.
-        most_runs: Periods with more runs are divided into single updates; 0: all periods.
+        most_runs: Periods with more runs are divided into single updates. 0 divides all periods.
 
     Yields:
-        The runs of a part, the number of updates per repetition, and the number of repetitions.
+        For each part, its runs, the number of updates per repetition, and the number of
+        repetitions.
     """
     period, end = math.lcm(*intervals), made + updates
     while made < end:

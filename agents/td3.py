@@ -84,5 +84,5 @@ class TD3(Agent):
         return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
-        """Returns Q_1(s, a), which the actor maximizes; arguments as in `CriticModel.first`."""
+        """Returns Q_1(s, a), which the actor maximizes. See `CriticModel.first` for arguments."""
         return self.critic.first(*inputs)

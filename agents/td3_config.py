@@ -12,7 +12,7 @@ from eagerly.settings import setting
 class TD3Config(AgentConfig):
     """Settings of TD3.
 
-    "authors" refers to the TD3 authors' public code, "paper" to Fujimoto et al. 2018.
+    "paper" refers to Fujimoto et al. 2018.
     """
 
     n_critics: int = setting(

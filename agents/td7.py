@@ -3,9 +3,10 @@
 Fujimoto, Chang, Smith, Gu, Precup and Meger 2023, "For SALE: State-Action Representation Learning
 for Deep Reinforcement Learning", section 5 and Algorithm 1. Defaults follow the authors' code.
 
-There are three generations of the encoder f (states, zs) and g (pairs, zsa): the trained encoder,
-the fixed encoder used by actor and critics, and the previous fixed encoder used by their targets.
-Policy checkpoints are in `eagerly.training.policy_checkpoints`.
+The encoder consists of f, which maps states to embeddings zs, and g, which maps zs and actions to
+embeddings zsa. It exists in three generations: the trained encoder, the fixed encoder used by actor
+and critics, and the previous fixed encoder used by their targets. Policy checkpoints are
+implemented in `eagerly.training.policy_checkpoints`.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ from eagerly.seeding import Stream
 
 
 class TD7Builder(ModelBuilder):
-    """Builds encoders, actors and critics. Repeated calls return equally initialized networks."""
+    """Builds encoders, actors and critics. Repeated calls create the same initial weights."""
 
     config: TD7Config
 
     def modules(self) -> Modules:
-        """Builds the modules, whose targets are copied in this order every `copy_every` updates.
+        """Builds the modules, in the order in which their networks are copied to the targets.
 
-        The order matters: the fixed encoder is copied to its target before it is overwritten.
+        Copies are made every `copy_every` updates. The order matters: the fixed encoder is copied
+        to its target before the trained encoder overwrites it.
         """
         config, every = self.config, self.config.copy_every
         fixed, actor = self.encoder("fixed_encoder"), self.embedded_actor()
@@ -183,7 +185,7 @@ class TD7(Agent):
 
     @property
     def fixed(self) -> Any:
-        """The encoder used by actor and critics, which no loss trains."""
+        """The fixed encoder, which actor and critics use and no loss trains."""
         return self.modules["fixed_encoder"].network
 
     def encoder_step(self, state: tf.Tensor, action: tf.Tensor, next_state: tf.Tensor) -> Tensors:
@@ -218,7 +220,7 @@ class TD7(Agent):
         self, batch: Batch, state: tf.Tensor, zs: tf.Tensor, target: tf.Tensor
     ) -> tuple[Tensors, tf.Tensor]:
         """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
-        # Huber loss of Q_i(s, a, zsa, zs) - y, through the critics only
+        # Huber loss of Q_i(s, a, zsa, zs) - y; only the critics are trained by it
         zsa = self.fixed.pairs(zs, batch.action)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(state, batch.action, zsa, zs, training=True)

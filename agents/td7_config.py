@@ -24,7 +24,7 @@ _TD7 = Group("TD7", _check_layers)
 class TD7Config(AgentConfig):
     """Settings of TD7.
 
-    "authors" refers to the public code of Fujimoto et al. 2023, "paper" to the paper itself.
+    "authors' code" is the public code of Fujimoto et al. 2023, "paper" is the article itself.
     """
 
     RUN_DEFAULTS = MappingProxyType({"warmup_steps": 25_000, "policy_checkpoints": True})
@@ -55,26 +55,30 @@ class TD7Config(AgentConfig):
     )
 
     critic_activation: str = setting(
-        "elu", "Activation of the critics' hidden layers (authors)", choices=tuple(ACTIVATIONS)
+        "elu",
+        "Activation of the critics' hidden layers (authors' code)",
+        choices=tuple(ACTIVATIONS),
     )
     embedding_size: int = setting(
         256,
-        "Size of the state embedding and of the state-action embedding (authors)",
+        "Size of the state embedding and of the state-action embedding (authors' code)",
         at_least=1,
         at_most=2**14,
     )
     encoder_hidden_sizes: tuple[int, ...] = setting(
         (256, 256),
-        "Units of each hidden layer of the encoder (authors)",
+        "Units of each hidden layer of the encoder (authors' code)",
         at_least=1,
         at_most=2**14,
         longest=64,
     )
     encoder_activation: str = setting(
-        "elu", "Activation of the encoder's hidden layers (authors)", choices=tuple(ACTIVATIONS)
+        "elu",
+        "Activation of the encoder's hidden layers (authors' code)",
+        choices=tuple(ACTIVATIONS),
     )
     encoder_learning_rate: float = setting(
-        3e-4, "Adam learning rate of the encoder (authors)", above=0
+        3e-4, "Adam learning rate of the encoder (authors' code)", above=0
     )
     n_critics: int = setting(
         2, "Number of critics, whose minimum forms the target (paper)", at_least=1, at_most=256

@@ -1,9 +1,9 @@
 """Random numbers for the train body that are the same in eager, graph and XLA mode.
 
 TensorFlow's stateless normals differ between compiled and uncompiled programs. Under XLA, its
-Philox takes ten times as long as the code below. Here, random words come from integer operations,
-which are identical in every mode, and normals are computed from the words. Nothing is stored: the
-numbers follow from the seed, the update number and the name of the draw.
+Philox generator takes ten times as long as the code below. Here, integer operations, which give
+identical results in every mode, produce random words, from which normals are computed. No state is
+stored: the numbers follow from the seed, the update number and the name of the draw.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PARITY = 0x1BD11BDA
 class UpdateRandom:
     """The random numbers of one update, drawn by name.
 
-    They depend only on seed, update and name, and are independent between different ones. They are
-    therefore the same in every mode and for every division of updates into calls. (The last bits of
-    normals depend on the mode, as do those of logarithms.) Names keep draws from repeating each
-    other's numbers by mistake. A single draw needs no name.
+    They depend only on the seed, the update and the name of the draw. They are therefore the same
+    in every mode, and however updates are divided into calls. (The last bits of normals depend on
+    the mode, as do those of logarithms.) Different names give draws different numbers; drawing one
+    name twice raises an error. A single draw needs no name.
 
     Args:
         seed: Seed of the run, in [0, 2**63).
@@ -37,10 +37,10 @@ class UpdateRandom:
         self._names: set[str] = set()
 
     def uniform_pairs(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
-        """Returns pairs of independent uniforms in (0, 1], `[2, *shape]`, with 24 bits each.
+        """Returns pairs of independent uniforms in (0, 1], `[2, *shape]`, each with 24 bits.
 
         Raises:
-            ValueError: If the update has already drawn numbers of this name.
+            ValueError: If the update has already drawn numbers with this name.
         """
         if name in self._names:
             raise ValueError(

@@ -56,7 +56,7 @@ def replay_buffer(
     """Creates an empty buffer for at most `capacity` rows of the layout; see `Buffer`.
 
     Raises:
-        TypeError: If the sampler needs per-row values and the layout is one of episodes.
+        TypeError: If the sampler requires per-row values, and the layout's buffer stores episodes.
         ValueError: If the capacity is not positive.
     """
     if isinstance(layout, FrameLayout):

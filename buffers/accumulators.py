@@ -18,7 +18,7 @@ class Accumulator(Stateful, Protocol):
 
     @property
     def one_to_one(self) -> bool:
-        """True if each call returns one transition per environment, in order, for that same step.
+        """True if each call returns exactly the transitions of the steps passed in, in order.
 
         Buffers that keep episodes require this.
         """
@@ -40,9 +40,11 @@ class Accumulator(Stateful, Protocol):
         """
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Discards pending steps of environments, `[N]` bool, whose episodes were interrupted.
+        """Discards the pending steps of environments whose episodes were interrupted.
 
-        If the number of environments has changed, all are true.
+        Args:
+            began: `[N]` bool, true for these environments. If the number of environments has
+                changed, true for all.
         """
 
 

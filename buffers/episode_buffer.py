@@ -41,8 +41,8 @@ class EpisodeBuffer(Buffer):
                 "without memory and images"
             )
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._last = np.zeros(0, np.int64)  # previous row of each environment, or NONE
-        self._begins = AscendingNumbers()  # rows of first observations
+        self._last = np.zeros(0, np.int64)  # row of the latest step of each environment, or NONE
+        self._begins = AscendingNumbers()  # rows that hold the first observations of episodes
 
     def _store(self, parts: Transition, ended: Any) -> None:
         count = len(parts.reward)
@@ -74,7 +74,8 @@ class EpisodeBuffer(Buffer):
         """Raises a `ValueError` if the rows look like the steps of one whole episode."""
         left, reached = parts.observation, parts.next_observation
         continues = np.array_equal(left[1:], reached[:-1]) and (left[1:] != left[:-1]).any()
-        # Two environments may match by chance, but not three whose `ended` also fits an episode.
+        # The steps of two environments may look like an episode by chance, but hardly those of
+        # more environments.
         if len(left) > 2 and continues and ended[-1] and not ended[:-1].any():
             raise ValueError(
                 f"add expects one step of each of N environments; got {len(left)} steps of one "
@@ -112,12 +113,12 @@ class EpisodeBuffer(Buffer):
         return different
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        """Indexes rows that were just appended."""
+        """Updates the indices for rows that were just appended."""
         self._begins.append(numbers[self.layout.split(rows).back == 0])
         self._begins.drop_below(self._oldest)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Ends the current episodes of environments, `[N]` bool; the next steps begin new ones."""
+        """Ends the current episodes of the environments in `began`, `[N]` bool."""
         if not len(self._last):  # nothing added yet
             return
         check_began(began, len(self._last))
@@ -134,7 +135,7 @@ class EpisodeBuffer(Buffer):
         """Restores rows as `Buffer` does, and validates their links.
 
         Raises:
-            ValueError: As in `Buffer`, or if the rows are not episode steps.
+            ValueError: As in `Buffer`, or if the rows are not linked like the steps of episodes.
         """
         super().restore_rows(start, rows)
         numbers = np.arange(start, self.added)[-self.capacity :]

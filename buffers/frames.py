@@ -25,7 +25,7 @@ class Frames:
     """An image, or a stack of frames, in a flat observation.
 
     Attributes:
-        start: Its first column in the observation.
+        start: First column of the image in the observation.
         count: K, the number of stacked frames, newest last.
         size: Number of values per frame, each from 0 to 255.
     """
@@ -36,7 +36,7 @@ class Frames:
 
     @property
     def stop(self) -> int:
-        """The column after its last one."""
+        """The column after the last one of the image."""
         return self.start + self.count * self.size
 
 
@@ -48,8 +48,8 @@ class FrameLayout(StepLayout):
     observation, and the newest frame of each image. Frames are stored as bytes, four per float.
     The last column is the distance in rows to the previous step, or 0 if an episode begins.
 
-    Older frames of a stack come from the previous rows. Before the start of an episode, its first
-    frame is repeated.
+    The older frames of a stack are read from the previous rows. At the start of an episode, its
+    first frame takes the place of missing older frames.
 
     Attributes:
         images: The images, in column order.
@@ -105,12 +105,12 @@ class FrameLayout(StepLayout):
         bytes_of: Callable[[Any], Any] = _bytes_of,
         join: Callable[[list[Any]], Any] = _joined,
     ) -> Transition:
-        """Unpacks samples `[..., S + 1, width]` into transitions; observations are copies.
+        """Unpacks samples `[..., S + 1, width]` into transitions, and copies their observations.
 
         Args:
             rows: An array, or a tensor if `bytes_of` and `join` accept tensors.
             bytes_of: Converts packed columns `[..., n]` to byte values `[..., 4 n]`, in the dtype
-                of the plain columns.
+                of the non-image columns.
             join: Concatenates along the last axis.
         """
         last = self.split(rows[..., -1, :])

@@ -1,4 +1,4 @@
-"""Hindsight experience replay: relabels episodes with goals that they achieved."""
+"""Hindsight experience replay: relabels episodes with goals that were achieved in them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Hindsight:
 
     Andrychowicz et al. 2017, "Hindsight Experience Replay", Algorithm 1 and section 4.5.
 
-    Original steps go through the inner accumulator immediately. When an episode ends, `goals`
+    Original steps are passed to the inner accumulator immediately. When an episode ends, `goals`
     relabeled transitions are added for each of its steps. Their observations contain the new
-    desired goal. Rewards and terminations are recomputed for it, then combined into n-step returns
-    as in `NStep`.
+    desired goal. Rewards and terminations are recomputed for this goal, then combined into n-step
+    returns as in `NStep`.
 
     The strategy "final" uses the goal achieved at the end of the episode. "future" samples goals
     achieved in the same step or later, and "episode" samples from the whole episode.
 
     Args:
-        inside: Accumulator of the original steps.
+        inside: The inner accumulator, for the original steps.
         achieved: The G observation columns that hold the achieved goal.
         desired: The G observation columns that hold the desired goal.
         outcomes: Computes rewards and terminations for other goals.
@@ -108,7 +108,8 @@ class Hindsight:
         goal = reached[self._goal_steps(step, count), self._achieved]
         reward, discount = np.zeros(len(step)), np.ones(len(step))
         for ahead in range(self._steps):
-            # A return stops at the end of the episode, and at a termination for its goal.
+            # An n-step return stops at the end of the episode, or at the first step that terminates
+            # it under the relabeled goal.
             rows = np.flatnonzero((step + ahead < count) & (discount > 0))
             if not len(rows):
                 break
@@ -131,7 +132,7 @@ class Hindsight:
         return self._generator.integers(first, count, size=len(step))
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Discards the current episodes of environments, `[N]` bool, that were interrupted."""
+        """Discards the interrupted episodes of the environments in `began`, `[N]` bool."""
         self._inside.on_reset(began)
         if not self._episodes:  # no steps yet
             return
@@ -156,7 +157,7 @@ class Hindsight:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the result of `state`.
+        """Restores a state returned by `state()`.
 
         Raises:
             ValueError: If the state is empty, or does not fit the inner accumulator.

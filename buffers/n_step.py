@@ -22,13 +22,14 @@ _PARTS = {
 class NStep:
     """Converts each step to an n-step transition, which is shorter if the episode ends earlier.
 
-    The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, where m is n, or less
-    if the episode ends before (Sutton and Barto 2018, "Reinforcement Learning: An Introduction",
-    section 7.1). The discount is γ^m, or 0 if the episode terminates within these steps. The next
-    observation is the one m steps later; after a truncation, it is the episode's true last one.
-    Actions after the first come from the collecting policy, without off-policy correction.
+    The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, where m is n, or the
+    number of steps left in the episode if that is less (Sutton and Barto 2018, "Reinforcement
+    Learning: An Introduction", section 7.1). The discount is γ^m, or 0 if the episode terminates
+    within these steps. The next observation is the one m steps later; if the episode was truncated
+    there, it is the last observation before the reset. Actions after the first are those of the
+    collecting policy, without off-policy correction.
 
-    Transitions are returned n - 1 steps late. Steps that `on_reset` discards produce none.
+    Transitions are returned n - 1 steps late. Steps that `on_reset` discards produce no transition.
 
     Args:
         steps: n, at least 1.
@@ -43,7 +44,7 @@ class NStep:
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}")
         self._steps = steps
-        self._pending: Transition | None = None  # `[n, N]`, partial sums; first axis is a ring
+        self._pending: Transition | None = None  # partial sums `[n, N]`; the first axis is a ring
         self._ages = np.zeros(0, np.int64)  # pending steps per environment
         self._newest = 0  # ring position of the newest step
 
@@ -60,8 +61,8 @@ class NStep:
         count, steps = len(ended), self._steps
         pending = self._ring(transitions, count)
         self._newest = newest = (self._newest + 1) % steps
-        # The sums below also change in slots that are no longer pending, which are overwritten
-        # before they are used again.
+        # The sums below also change at ring positions that are no longer pending. These are
+        # overwritten before they are used again.
         pending.reward[newest], pending.discount[newest] = 0.0, 1.0
         pending.observation[newest] = transitions.observation
         pending.action[newest] = transitions.action
@@ -101,7 +102,7 @@ class NStep:
         return self._pending
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Discards pending steps of environments, `[N]` bool, whose episodes were interrupted."""
+        """Discards the pending steps of the environments in `began`, `[N]` bool."""
         if self._pending is None:
             return
         check_began(began, len(self._ages))
@@ -113,9 +114,9 @@ class NStep:
     def state(self) -> dict[str, Any]:
         """Returns the pending steps, oldest first, or `{}` if none are pending.
 
-        The state does not depend on ring positions, so equal steps have equal states. "ages" holds
-        the number of pending steps per environment, `[N]`. The other arrays are `[S, ...]`: S
-        steps, ordered by time, then by environment.
+        The state does not depend on ring positions, so equal pending steps give equal states.
+        "ages" holds the number of pending steps per environment, `[N]`. The other arrays are
+        `[S, ...]`: S steps, ordered by time, then by environment.
         """
         if self._pending is None or not self._ages.any():
             return {}
@@ -130,7 +131,7 @@ class NStep:
         return (newest - age[slot] + 1) % self._steps, environment
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the result of `state`.
+        """Restores a state returned by `state()`.
 
         Raises:
             ValueError: If the state is invalid for this n.

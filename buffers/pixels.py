@@ -29,7 +29,8 @@ class PixelReplayBuffer(EpisodeBuffer):
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._longest_link = (NONE, 0)  # the latest row with the longest link back, and its length
+        # The row that is furthest from its previous step (the latest of several), and the distance.
+        self._longest_link = (NONE, 0)
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for image in self.layout.images:
@@ -63,7 +64,8 @@ class PixelReplayBuffer(EpisodeBuffer):
         super()._link(numbers, rows)
         self._update_longest_link(numbers, self.layout.split(rows).back)
         if self._longest_link[0] < self._oldest:
-            # The longest link was overwritten, for example because there were more environments.
+            # The row with the longest link was overwritten, for example because there used to be
+            # more environments.
             numbers = np.arange(self._oldest, self.added)
             self._longest_link = (NONE, 0)
             back = self.layout.split(self._rows).back[numbers % self.capacity]
@@ -77,25 +79,25 @@ class PixelReplayBuffer(EpisodeBuffer):
     @property
     def _least(self) -> int:
         """The first row whose sample needs no overwritten rows."""
-        # Within this many rows, each environment makes all the steps that a sample looks back.
+        # No link back spans more rows than this, and a sample follows S links.
         longest = max(2 * len(self._last), self._longest_link[1])
         return self._oldest and self._oldest + longest * (self.layout.steps + 1)
 
     def _sampling_range(self) -> tuple[int, np.ndarray]:
-        """Returns the first row to draw from, and the offsets of first observations from it."""
+        """Returns the first row to sample, and the offsets of later rows of first observations."""
         least = min(self._least, self.added - 1)
         begins = self._begins.values()
         return least, begins[np.searchsorted(begins, least) :] - least
 
     def _choices(self) -> int:
-        """Returns the number of steps to draw from, without the oldest ones of a full buffer."""
+        """Returns the number of steps to sample from, without the oldest ones of a full buffer."""
         least, begins = self._sampling_range()
         return max(self.added - least - len(begins), 1)
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
-        """Gathers steps with the rows that both observations need, `[K, B, S + 1, width]`."""
+        """Gathers the rows of both observations of the drawn steps, `[K, B, S + 1, width]`."""
         least, begins = self._sampling_range()
-        # The row of the draw-th step: rows of first observations are skipped.
+        # The row of step number `draw`, not counting rows of first observations.
         row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
         numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)
         for place in range(self.layout.steps, -1, -1):

@@ -10,8 +10,8 @@ import numpy as np
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.state import Saved
 
-_FIRST_GROUP = 1024  # number of `added` calls after which their priorities are written
-# The float32 range: the lowest priority can still be drawn, and float64 sums cannot overflow.
+_FIRST_GROUP = 1024  # calls of `added` after which the new priorities are written to the tree
+# Limits of priorities: the lowest can still be drawn, and sums in float64 cannot overflow.
 _LEAST, _GREATEST = (float(end) for end in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
@@ -19,13 +19,13 @@ class _ByPriority(Saved):
     """Draws rows with probabilities proportional to their priorities.
 
     A new row gets the highest priority so far, so that it is drawn soon. All draws of a call use
-    the priorities at its start. New priorities are written in update order, so if a row was drawn
-    twice, the last one counts.
+    the priorities at the start of the call. New priorities are written in update order, so if a row
+    was drawn twice, it gets the priority from the later update.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
-        highest_every: Updates between resets of the highest priority to the maximum over all stored
-            rows; 0: never, so that it is the maximum over all rows ever stored.
+        highest_every: Updates between resets of the highest priority to the maximum over the stored
+            rows. If 0, it is the maximum over all rows ever stored.
 
     Raises:
         ValueError: If `highest_every` is below 0.
@@ -40,7 +40,7 @@ class _ByPriority(Saved):
         self._highest_every, self._fed_back = highest_every, 0
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._tree, self._count, self._highest = SumTree(), 0, 1.0
-        # Ring positions of new rows, with their priorities, which are not in the tree yet.
+        # Ring positions and priorities of new rows that are not in the tree yet.
         self._new: list[tuple[np.ndarray, float]] = []
 
     @property
@@ -143,10 +143,11 @@ class ProportionalSampler(_ByPriority):
     """Proportional prioritization: P(i) = p_i^α / Σ p_j^α with p = abs(δ) + 10⁻⁶.
 
     Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3, Eq. 1,
-    and Algorithm 1. Batches are stratified: one row is drawn from each of B equal parts of the
-    priority sum (appendix B.2.1). The sampling bias is corrected by importance weights
-    w = (N P(i))^-β, divided by the largest in the batch (section 3.4). β rises linearly to 1 over
-    `correction_updates`; in the paper it reaches 1 at the end of training.
+    and Algorithm 1. δ is the temporal-difference error of a row. Batches are stratified: one row is
+    drawn from each of B equal parts of the priority sum (appendix B.2.1). The sampling bias is
+    corrected by importance weights w = (N P(i))^-β, divided by the largest in the batch (section
+    3.4). β rises linearly to 1 over `correction_updates`; in the paper it reaches 1 at the end of
+    training.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.

@@ -21,19 +21,19 @@ _ALIGNMENT = 64
 class Buffer(Saved):
     """Stores the last `capacity` float32 rows in one preallocated array, and samples them.
 
-    The array is allocated at once, but memory is only touched as rows are filled. Subclasses define
-    how transitions are packed into rows, and which rows form a sample.
+    The array is allocated at once, but uses physical memory only as rows are filled. Subclasses
+    define how transitions are packed into rows, and which rows form a sample.
 
     Args:
         capacity: Maximum number of rows; the oldest are overwritten.
         layout: Layout of a row.
-        seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
+        seed: Seed of the uniform sampler, an int or a `numpy.random.SeedSequence`.
         sampler: Replaces uniform sampling. It has its own seed.
 
     Attributes:
         capacity: Maximum number of rows.
         layout: Layout of a row.
-        sampler: Selects the rows to sample.
+        sampler: Draws the samples.
         added: Total number of rows ever added.
         keeps_episodes: Whether every step of each environment must be added, in order.
 
@@ -45,7 +45,7 @@ class Buffer(Saved):
     layout: Layout
     keeps_episodes = False
     _saved: ClassVar[tuple[str, ...]] = ("sampler",)
-    _compared: tuple[str, ...] = ("added",)  # rows are restored first
+    _compared: tuple[str, ...] = ("added",)  # restored together with the rows
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Buffer(Saved):
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = RowWriter(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
-        # Uniform sampling needs neither `added` nor checks.
+        # The uniform sampler needs no calls of `added`, and its draws need no checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
-        if self._custom_sampler:  # ring positions depend on the capacity
+        if self._custom_sampler:  # its state refers to ring positions, which depend on capacity
             self._compared = ("added", "capacity")
         if not isinstance(self.sampler.per_row, tuple):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
-        self._places: np.ndarray | None = None  # the last draw, `[K, B]`
+        self._places: np.ndarray | None = None  # indices of the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
 
     def __len__(self) -> int:
@@ -92,8 +92,8 @@ class Buffer(Saved):
         Raises:
             ValueError: If a part has the wrong shape, an action is outside [-1, 1], or N is too
                 large for the capacity. Buffers that keep episodes also raise it if N has changed,
-                the rows are steps of one episode, or an observation differs from the previous
-                step's next observation.
+                the rows are consecutive steps of one environment, or an observation differs from
+                the previous step's next observation.
             FloatingPointError: If a value is NaN or infinite as float32.
         """
         self._incoming.pack(transitions)
@@ -122,7 +122,7 @@ class Buffer(Saved):
             self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Called when environments, `[N]` bool, are reset without ending their episodes."""
+        """Called after the environments in `began`, `[N]` bool, were reset during an episode."""
 
     def draw(self, updates: int, batch_size: int) -> Sample:
         """Draws samples `[updates, batch_size, *layout.sample_shape]`, with their weights.
@@ -179,7 +179,7 @@ class Buffer(Saved):
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
         """Draws samples as `draw` does, without their weights.
 
-        With uniform sampling, the number of updates per call does not change the rows of an update.
+        With uniform sampling, an update's rows do not depend on the number of updates per call.
         """
         return self.draw(updates, batch_size).rows
 
@@ -187,12 +187,12 @@ class Buffer(Saved):
         """Samples transitions or windows as arrays `[updates, batch_size, ...]`.
 
         Returns:
-            A `Transition` or a `Window`: `sample_rows`, split by `layout.unpack`.
+            A `Transition` or a `Window`: the result of `sample_rows`, split by `layout.unpack`.
         """
         return self.layout.unpack(self.sample_rows(updates, batch_size))
 
     def _choices(self) -> int:
-        """Returns the number of distinct samples; here, every row is one."""
+        """Returns the number of distinct samples. In this class, every row is a sample."""
         return len(self)
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
@@ -224,8 +224,8 @@ class Buffer(Saved):
         """Restores rows `[n, width]` that `rows(start, start + n)` returned, in order.
 
         Raises:
-            ValueError: If the dtype or shape is wrong, `start` does not continue the previous rows,
-                or the rows are invalid for this kind of buffer.
+            ValueError: If the dtype or shape is wrong, the rows do not directly follow the previous
+                ones, or they are invalid for this kind of buffer.
         """
         width = self._rows.shape[1]
         if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
@@ -246,7 +246,7 @@ class RowWriter:
 
     Attributes:
         rows: `[N, width]`, the rows of the last transitions.
-        parts: Views of their parts.
+        parts: Views of `rows` as the parts of transitions.
     """
 
     def __init__(self, layout: RowLayout) -> None:
@@ -265,8 +265,8 @@ class RowWriter:
         if count != len(self.rows):
             self.rows = np.empty((count, self._layout.width), np.float32)
             self.parts = self._layout.unpack(self.rows)
-        # Values that overflow in the cast become infinite and are detected. One sum is cheaper than
-        # five checks. It may overflow itself, so it only triggers them.
+        # Values that overflow in the cast become infinite. One sum over all values is cheaper than
+        # five checks. Because the sum itself may overflow, it only decides whether to check.
         with np.errstate(over="ignore", invalid="ignore"):
             for name, target, value in zip(
                 Transition._fields, self.parts, transitions, strict=True
@@ -313,9 +313,9 @@ class ReplayBuffer(Buffer):
 
     Args:
         capacity: Maximum number of transitions; the oldest are overwritten.
-        observation_size: O.
-        action_size: A.
-        seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
+        observation_size: O, the length of an observation.
+        action_size: A, the length of an action.
+        seed: Seed of the uniform sampler, an int or a `numpy.random.SeedSequence`.
         sampler: Replaces uniform sampling. It has its own seed.
 
     Raises:

@@ -27,7 +27,8 @@ class Sampler(Stateful, Protocol):
 
     In a `ReplayBuffer`, it draws ring positions. A row keeps its position until it is overwritten,
     so a sampler can store one priority per position. In buffers of episodes, it draws indices of
-    steps or windows, which change as steps are added. These buffers reject samplers with `per_row`.
+    steps or windows, which change as steps are added. These buffers reject samplers whose `per_row`
+    is not empty.
     """
 
     @property

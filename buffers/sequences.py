@@ -14,11 +14,12 @@ class SequenceReplayBuffer(EpisodeBuffer):
 
     A window has up to `burn_in` steps that only warm up the recurrent state, then up to
     `length - burn_in` steps to learn from, then padding. Its position is drawn uniformly from all
-    with at least one step to learn from, even if they extend beyond the start or end of an episode.
+    positions with at least one step to learn from, including those that extend beyond the start or
+    end of an episode.
 
-    So all steps are learned from with the same probability, including the first and last of an
-    episode. Only the oldest steps of an episode whose beginning was overwritten are learned from
-    less often.
+    All steps are therefore learned from with the same probability, including the first and last
+    ones of an episode. The only exceptions are the oldest steps of a partly overwritten episode,
+    which are learned from less often.
     """
 
     layout: SequenceLayout
@@ -32,7 +33,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._after = np.full(capacity, NONE, np.int64)  # next row of each row
+        self._after = np.full(capacity, NONE, np.int64)  # row of the next step, by ring position
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         super()._link(numbers, rows)
@@ -44,13 +45,14 @@ class SequenceReplayBuffer(EpisodeBuffer):
 
     @property
     def _before_first(self) -> int:
-        """Window positions before an episode, except the one represented by its first row."""
+        """Window positions before an episode, except the one its first row represents."""
         return self.layout.length - self.layout.burn_in - 2
 
     def _choices(self) -> int:
         """Returns the number of window positions."""
-        # A window may begin at any step, or before the first step of an episode. The row of a first
-        # observation represents one of the latter; the others have indices beyond the rows.
+        # A window may begin at any step. It may also begin before the first step of an episode: the
+        # row of the first observation represents one such position, and the other positions are
+        # numbered after all rows.
         return len(self) + self._before_first * len(self._begins.values())
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
@@ -75,7 +77,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         return rows
 
     def _first_learned(self, draw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the row before the first learned step, and the maximum number of these."""
+        """Returns the row before the first learned step, and the maximum number of such steps."""
         most = self.layout.length - self.layout.burn_in
         begins, before = self._begins.values(), self._before_first
         inside = draw < len(self)
@@ -86,13 +88,14 @@ class SequenceReplayBuffer(EpisodeBuffer):
             beyond = np.where(inside, 0, draw - len(self))
             row = np.where(inside, row, begins[beyond // before])
             learned = np.where(inside, learned, 1 + beyond % before)
-        # A partly overwritten episode may be a single row, with no step to learn from.
+        # A partly overwritten episode may be a single row without a step to learn from. The newest
+        # step takes its place.
         alone = self._after[row % self.capacity] == NONE
         newest = np.array(self.added - 1)
         return np.where(alone, self._before(newest), row), np.where(alone, 1, learned)
 
     def _warmed(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Moves back over the available burn-in steps; returns the row and their number."""
+        """Moves back over the available burn-in steps. Returns the row reached and their number."""
         warmed = np.zeros(row.shape, np.int64)
         for _ in range(self.layout.burn_in):
             before = self._before(row)

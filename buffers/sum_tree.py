@@ -1,4 +1,4 @@
-"""A sum tree: a binary tree whose leaves hold numbers, and whose nodes sum their children."""
+"""A sum tree: a binary tree of numbers, in which each inner node is the sum of its children."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 class SumTree:
     """Stores non-negative numbers by index, and looks up indices by cumulative sum.
 
-    Both operations are vectorized and take O(log n) per number. A node is always recomputed as the
-    sum of its two children, never updated by a difference. So the tree is a function of its leaves,
-    to the bit, regardless of the history of writes.
+    Writing and looking up are vectorized and take O(log n) per number. A node is always recomputed
+    as the sum of its two children, never updated by a difference. All sums therefore depend only on
+    the current leaves, bit for bit, and not on earlier writes.
 
-    The tree grows as indices are written. Its number of leaves is a power of two, and each takes
-    16 bytes.
+    The tree grows as indices are written. Its number of leaves is a power of two. It takes 16 bytes
+    per leaf, including the inner nodes.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class SumTree:
         return float(self._nodes[1])
 
     def values(self, places: np.ndarray | slice) -> np.ndarray:
-        """Returns the float64 numbers at the given indices, 0 by default."""
+        """Returns the float64 numbers at the given indices, 0 where none was written."""
         return self._nodes[self._size :][places]
 
     def write(self, places: np.ndarray, values: np.ndarray | float) -> None:
@@ -52,7 +52,7 @@ class SumTree:
         level = self._size
         while level > 1:
             level //= 2
-            if len(parents) >= level:  # the level has no more nodes than that
+            if len(parents) >= level:  # recomputing the whole level is cheaper
                 self._sum_level(level)
                 continue
             parents = parents >> 1
@@ -65,7 +65,7 @@ class SumTree:
             sums: `[n]` float64 in [0, total).
 
         Returns:
-            `[n]` indices. Their numbers are never 0, even if sums are rounded.
+            `[n]` indices. The numbers stored there are never 0, even if sums are rounded.
         """
         nodes, left = self._nodes, sums.copy()
         node = np.ones(len(sums), np.int64)
@@ -92,6 +92,6 @@ class SumTree:
             self._sum_level(level)
 
     def _sum_level(self, level: int) -> None:
-        """Recomputes the `level` nodes of a level from their children."""
+        """Recomputes the level of the tree that has `level` nodes, from its children."""
         children = self._nodes[2 * level : 4 * level].reshape(-1, 2)
         self._nodes[level : 2 * level] = children.sum(axis=1)

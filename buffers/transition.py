@@ -31,8 +31,8 @@ class Layout:
     """The layout of a step in a packed row of `width` floats.
 
     Attributes:
-        observation_size: O.
-        action_size: A.
+        observation_size: O, the length of an observation.
+        action_size: A, the length of an action.
 
     Raises:
         ValueError: If a size is out of range.
@@ -74,7 +74,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class RowLayout(Layout):
-    """The layout of a complete transition in a row, with both observations."""
+    """The layout of a row that holds a complete transition, with both observations."""
 
     @property
     def width(self) -> int:
@@ -113,7 +113,7 @@ class StepColumns(NamedTuple):
 
 
 class StepLayout(Layout):
-    """The layout of the outcome of a step, with a link to the row of the previous step."""
+    """The layout of a row with the outcome of a step and a link to the previous step's row."""
 
     def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]`, an array or a tensor, into views or slices."""

@@ -14,7 +14,7 @@ PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
 class Window(NamedTuple):
     """T consecutive steps of an episode, or arrays or tensors of windows `[...]`.
 
-    If there are fewer than T steps, padding with arbitrary values follows.
+    If there are fewer than T steps, they are followed by padding with arbitrary values.
 
     Attributes:
         observation: `[..., T + 1, O]`, the observations before each step and after the last one.
@@ -81,7 +81,7 @@ class SequenceLayout(StepLayout):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per row, including the number of the next row."""
+        """Bytes per row, including the number of the next row, which the buffer also stores."""
         return 4 * self.width + 8
 
     def least_rows(self, environments: int) -> int:

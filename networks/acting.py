@@ -13,12 +13,12 @@ from eagerly.networks.tracing import traced
 
 
 class _SnapshotCache:
-    """Caches the NumPy snapshot of an actor that supports it.
+    """Caches the NumPy snapshot of an actor that supports snapshots.
 
     Unless `refresh` supplies the weights, the snapshot is taken when it is first needed.
 
     Attributes:
-        version: Number of `refresh` calls. The snapshot only changes with it.
+        version: Number of `refresh` calls. The snapshot changes only when this number does.
     """
 
     def __init__(self, actor: keras.Model) -> None:
@@ -40,7 +40,7 @@ class _SnapshotCache:
         self.version += 1
 
     def snapshot(self) -> Any:
-        """Returns a NumPy copy of the current actor, or None if the actor does not support it.
+        """Returns a NumPy copy of the current actor, or None if it does not support snapshots.
 
         Later updates do not change the copy.
         """
@@ -86,8 +86,8 @@ class KerasPolicy(_SnapshotCache):
 class MemoryPolicy(_SnapshotCache):
     """Calls a recurrent actor on NumPy arrays, one step at a time.
 
-    It is an `EpisodePolicy`, whose state `Episodes` keeps. An actor without `snapshot()` is called
-    through a compiled function.
+    It implements `EpisodePolicy`; `Episodes` keeps its state. An actor without `snapshot()` is
+    called through a compiled function.
 
     Args:
         actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.

@@ -36,8 +36,8 @@ class NumpySnapshot:
     def snapshot(self, weights: Sequence[np.ndarray] = ()) -> NumpyActor | NumpyMemoryActor:
         """Copies the current weights into a NumPy actor.
 
-        Calling it costs about a tenth of a TensorFlow call, which makes acting at every environment
-        step cheap. Later updates do not change the copy.
+        Calling the NumPy actor takes about a tenth of the time of a TensorFlow call, which makes
+        acting at every environment step cheap. Later updates do not change the copy.
 
         Args:
             weights: The values of `variables`, in order, if they were already read.
@@ -63,13 +63,13 @@ class Actor(MLP, NumpySnapshot):
     Args:
         observation_size: O, the length of an observation, including its mask.
         action_size: A, the length of an action.
-        head: Maps the last layer's outputs to actions; None: a tanh for each of the A dimensions.
+        head: Maps the last layer's outputs to actions; if None, a tanh is applied to each.
         quantization: The quantization grids, if the actor is quantized.
         name: Name of the model in graphs.
         **network: `hidden_sizes` and other arguments of `MLP`.
 
     Raises:
-        ValueError: If it is quantized, but not a float32 ReLU network without layer_norm.
+        ValueError: If a quantized actor is not a float32 ReLU network without layer_norm.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Actor(MLP, NumpySnapshot):
         )
 
     def scalars(self) -> dict[str, float]:
-        """Returns metrics of the actor: the ends of its ranges if it is quantized."""
+        """Returns the ends of the actor's quantization ranges as metrics, or `{}` without any."""
         if self._quantization is None:
             return {}
         parts = {"action": self._head.continuous, "logits": self._head.choices}
@@ -146,7 +146,8 @@ def scores(head: ActionHead, outputs: tf.Tensor, observation: tf.Tensor) -> tf.T
             lowest = tf.where(valid, logits, logits.dtype.min)
             logits = logits - tf.stop_gradient(tf.reduce_max(lowest, axis=1, keepdims=True))
             powers = tf.where(valid, tf.exp(tf.where(valid, logits, 0.0)), 0.0)
-            # At least 1, except in padding, where nothing is valid and gradients could become NaN.
+            # The sum is at least 1, except in padding: no value is valid there, and without the
+            # maximum, gradients could become NaN.
             total = tf.maximum(tf.reduce_sum(powers, axis=1, keepdims=True), 0.5)
             parts.append(tf.where(valid, logits - tf.math.log(total), INVALID))
         else:

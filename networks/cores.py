@@ -1,8 +1,9 @@
 """Recurrent cores (LSTM, GRU and causal self-attention) for whole sequences and single steps.
 
-Each core maps a sequence of features to a sequence of outputs, which depend only on the steps so
-far. `call` processes whole sequences. `step` processes the next step, given a state. Both return
-the same outputs. A state is a list of arrays `[N, ...]`, all zeros at the beginning of an episode.
+Each core maps a sequence of features to a sequence of outputs. An output depends only on its step
+and earlier ones. `call` processes whole sequences; `step` processes the next step, given a state.
+Both return the same outputs. A state is a list of arrays `[N, ...]`, all zeros at the beginning of
+an episode.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class RecurrentCore(keras.layers.Layer):
         self.bias = self.add_weight(
             first.shape, lambda shape, dtype: tf.constant(first, dtype), name="bias"
         )
-        # Keras' GRU has a separate recurrent bias, because the reset gate acts on it.
+        # Keras' GRU has a separate recurrent bias, which the reset gate multiplies.
         self.recurrent_bias = (
             self.add_weight(name="recurrent_bias", shape=first.shape, initializer="zeros")
             if kind == "gru"
@@ -94,8 +95,9 @@ class AttentionCore(keras.layers.Layer):
     """Causal self-attention over the last T steps, with a residual connection.
 
     Computes x + W softmax(q k / √d + b) v, where q, k and v are projections of the normalized x
-    (Vaswani et al. 2017, in the order of Xiong et al. 2020). The bias b is learned for each head
-    and time lag (Raffel et al. 2020), so outputs do not depend on when the episode began.
+    (Vaswani et al. 2017, with the normalization first as in Xiong et al. 2020). The bias b is
+    learned for each head and time lag (Raffel et al. 2020), so outputs do not depend on when the
+    episode began.
 
     Args:
         units: H, the number of features and of outputs.
@@ -159,7 +161,7 @@ class AttentionCore(keras.layers.Layer):
         return features + attended, [keys, values, count]
 
     def _project(self, features: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the queries, keys and values of `[B, S, H]`, `[B, heads, S, d]` each."""
+        """Projects features `[B, S, H]` to queries, keys and values, each `[B, heads, S, d]`."""
         normal = self._norm(features)
         return [self._split_heads(layer(normal)) for layer in self._linear[:3]]
 
@@ -177,9 +179,10 @@ class AttentionCore(keras.layers.Layer):
     def _offsets(self, steps: int) -> tf.Tensor:
         """Returns the biases for all pairs of S steps, `[heads, S, S]`.
 
-        The bias between steps q and s depends on q - s, so each row is the previous one shifted by
-        one. A row of 2 S numbers is repeated S times and reshaped to rows of 2 S - 1. Unlike with a
-        gather, the gradient is a sum over rows, in the same order on every device.
+        The bias between steps q and s depends on q - s, so each row of the result is the previous
+        row shifted by one. To build it, a row of 2 S numbers is repeated S times and reshaped to
+        rows of 2 S - 1 numbers. Unlike the gradient of a gather, the gradient is then a sum over
+        rows, in the same order on every device.
         """
         near = min(steps, self._length)
         row = tf.pad(self.distances[:, :near][:, ::-1], [[0, 0], [steps - near, steps]])
@@ -201,8 +204,8 @@ def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Returns a softmax over the last axis that is exactly 0 where the mask is false.
 
     The other weights add up to 1. If the mask is false everywhere, all weights are 0. Adding a
-    large negative number to masked scores is not equivalent: padding gets weight if all scores are
-    very low, and uniform weights if everything is padding.
+    large negative number to masked scores is not equivalent: masked positions would get weight if
+    all other scores were very low, and uniform weights if the mask were false everywhere.
 
     Args:
         scores: `[..., S]`.

@@ -59,11 +59,11 @@ class Critic(MLP):
         self(*(np.zeros((1, width), self.variable_dtype) for width in widths))
 
     def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
+        """Maps observations `[B, O]` and actions `[B, A]` to values `[n_critics, B]`."""
         return self._values(observation, action, lambda layer: layer)
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps `[B, O]` and actions to the values of member 0, at the cost of one member.
+        """Maps observations and actions to the values of member 0, without computing the others.
 
         See `CriticModel.first` for the arguments.
         """

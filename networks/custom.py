@@ -18,7 +18,7 @@ from eagerly.networks.normalization import ObservationNormalization
 from eagerly.networks.tracing import traced
 from eagerly.policies.heads import ActionHead
 
-# Batch sizes of trial calls: numbers that are unlikely to be a number of critics.
+# Batch sizes of trial calls, which are unlikely to equal the number of critics.
 _ROWS = 17, 19
 
 
@@ -27,7 +27,7 @@ class CustomModel:
 
     Args:
         model: The model.
-        observations: O.
+        observations: O, the length of an observation.
         head: Maps an actor's logits to scores. It determines A, the length of an action, and M, the
             number of mask columns at the end of an observation, which the model does not receive.
         name: Name of the model in graphs.
@@ -72,7 +72,7 @@ class CustomModel:
 
     @property
     def needs_autograph(self) -> bool:
-        """True if the model may branch on tensors in Python, which never works in Keras models."""
+        """True if the model may branch on tensors in Python. Keras models never can."""
         return not type(self._model).__call__.__module__.startswith("keras.")
 
     @property
@@ -86,7 +86,7 @@ class CustomModel:
         return list(getattr(self._model, "losses", ()))
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps `[B, O]` to scores `[B, A]`, or with actions `[B, A]` to values `[n_critics, B]`."""
+        """Maps observations to scores `[B, A]`, or observations and actions to `[n_critics, B]`."""
         return self._convert_output(self._call_model(*inputs, training=training), inputs[0])
 
     def _call_model(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -110,7 +110,7 @@ class CustomModel:
 
     @property
     def _label(self) -> str:
-        """The model in messages: its role, its class, and its name if it has one."""
+        """The description of the model in messages: its role and class, and its name, if any."""
         name = getattr(self._model, "name", None)
         return f"the {self.role} {type(self._model).__name__}" + (f" {name!r}" if name else "")
 
@@ -156,7 +156,7 @@ class CustomModel:
         return outputs
 
     def _trial_call(self, inputs: list[tf.Tensor]) -> tuple[tf.Tensor, tf.GradientTape, list[str]]:
-        """Calls the model; returns its output, the tape, and names of variables it created."""
+        """Calls the model. Returns its output, the tape, and the names of variables it created."""
         created: list[str] = []
 
         def record(make: Callable[..., Any], **given: Any) -> Any:
@@ -211,13 +211,13 @@ class CustomModel:
                 )
 
     def _depends_on_observation(self, inputs: list[tf.Tensor]) -> bool:
-        """Returns whether outputs depend on the observation, for which no gradient is needed."""
+        """Returns whether outputs change with the observation, even if it gets no gradient."""
         observation, *more = inputs
         one, other = (self(rows, *more).numpy() for rows in (observation, observation[::-1]))
         return not np.array_equal(one, other)
 
     def check_mode(self, mode: str) -> None:
-        """Compiles a call as training in `mode` does, and as acting does in every mode.
+        """Compiles the model as training in `mode` does, and an actor also as acting does.
 
         Raises:
             ValueError: If the model cannot be compiled.
@@ -248,8 +248,8 @@ class CustomModel:
 class CustomActor(CustomModel):
     """Adapts a user's actor; see `CustomModel` for the arguments.
 
-    The model maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then one logit for each value of
-    each discrete choice.
+    The model maps observations without mask columns `[B, O - M]` to outputs `[B, A]`: actions in
+    [-1, 1], then one logit for each value of each discrete choice.
     """
 
     role = "actor"
@@ -295,8 +295,8 @@ class CustomActor(CustomModel):
 class CustomCritic(CustomModel):
     """Adapts a user's critics; see `CustomModel` for the arguments.
 
-    The model maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`. A single critic may also
-    return `[B]` or `[B, 1]`.
+    The model maps observations without mask columns `[B, O - M]` and actions `[B, A]` to values
+    `[n_critics, B]`. A single critic may also return `[B]` or `[B, 1]`.
     """
 
     role = "critic"
@@ -319,7 +319,7 @@ class CustomCritic(CustomModel):
         return found
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps `[B, O]` and actions to the values of member 0; see `CriticModel.first`."""
+        """Maps observations and actions to the values of member 0; see `CriticModel.first`."""
         return self(repeated(observation, alternatives), action)[0]
 
     def with_members(self, count: int) -> CustomCritic:
@@ -346,7 +346,7 @@ class CustomCritics:
     def __init__(self, members: Sequence[CustomCritic]) -> None:
         self._members = members
         self.name, self.variable_dtype = members[0].name, members[0].variable_dtype
-        self.check_mode = members[0].check_mode  # members are alike
+        self.check_mode = members[0].check_mode  # members come from one factory
         self.variables = [
             CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
             for index, member in enumerate(members)
@@ -365,22 +365,22 @@ class CustomCritics:
         return [loss for member in self._members for loss in member.losses]
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
+        """Maps observations `[B, O]` and actions `[B, A]` to values `[n_critics, B]`."""
         return tf.concat([member(*inputs, training=training) for member in self._members], axis=0)
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps `[B, O]` and actions to the values of member 0; see `CriticModel.first`."""
+        """Maps observations and actions to the values of member 0; see `CriticModel.first`."""
         return self._members[0].first(observation, action, alternatives)
 
 
 def custom_critics(
     member: Callable[[int], CustomCritic], count: int
 ) -> CustomCritic | CustomCritics:
-    """Creates critics, calling a factory of single critics once for each.
+    """Creates critics. If the factory returns single critics, it is called once for each.
 
     Args:
         member: Calls the factory for the critic of the given index.
-        count: n_critics.
+        count: n_critics, the required number of critics.
 
     Raises:
         ValueError: If the factory returns neither one nor `count` critics.
@@ -393,7 +393,7 @@ def custom_critics(
 
 def _summary(error: Exception) -> str:
     """Returns the type of an error and the first lines of its message, without source locations."""
-    # Errors in traced code are replaced by ones that add the location; use the original.
+    # TensorFlow replaces errors in traced code with ones that add the location: use the original.
     original = error.__context__ if hasattr(error, "ag_error_metadata") else None
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(original or error))  # Keras prints in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]

@@ -20,9 +20,9 @@ from eagerly.spaces.observations import IMAGE
 class ImageEncoder(keras.layers.Layer):
     """Maps images to features: convolutions, a linear layer, layer normalization and a tanh.
 
-    The order is that of Yarats et al. 2021, "Improving Sample Efficiency in Model-Free
-    Reinforcement Learning from Images", section 4.2. The strides are larger, to be fast on CPUs,
-    and small images have fewer layers; see `convolutions`.
+    The order of layers is that of Yarats et al. 2021, "Improving Sample Efficiency in Model-Free
+    Reinforcement Learning from Images", section 4.2. Strides are larger than in the paper, to be
+    fast on CPUs, and small images have fewer layers; see `convolutions`.
 
     Args:
         entry: The image.
@@ -80,7 +80,7 @@ class ImageEncoder(keras.layers.Layer):
         images = tf.reshape(tf.cast(columns, self.compute_dtype), [-1, *self._frames])
         images = tf.transpose(images, [0, 2, 3, 1, 4])
         hidden = tf.reshape(images, [-1, height, width, count * channels]) / 255.0
-        # A background that fills the image would otherwise dominate the foreground.
+        # Without subtracting the mean, the background would dominate the foreground.
         hidden -= tf.reduce_mean(hidden, axis=[1, 2, 3], keepdims=True)
         for layer in self._convolutions:
             hidden = tf.nn.relu(layer(hidden))
@@ -89,7 +89,7 @@ class ImageEncoder(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-    """Maps observation rows to the concatenated features of all entries, and the mask.
+    """Maps observation rows to the concatenated features of all entries, followed by the mask.
 
     Images have an `ImageEncoder`; vectors and choices have one linear layer with an activation.
 
@@ -129,7 +129,7 @@ class Encoder(keras.layers.Layer):
         for index, (entry, own) in enumerate(
             zip(entries, weight_seeds(seed, len(entries)), strict=True)
         ):
-            # Entry names may contain any characters, layer names may not.
+            # Entry names may contain any characters, but layer names may not.
             name = f"entry_{index}"
             if entry.kind == IMAGE:
                 encoder: Any = ImageEncoder(entry, units, seed=own, name=name, **parts)

@@ -28,8 +28,9 @@ def factory_of(given: str | Factory, role: str) -> Factory:
         return given
     if given.startswith(FACTORY):
         raise ValueError(
-            f"the {role} was created by the Python {given}: pass it again from your program, as "
-            f"{{'{role}': the_factory}} with the other settings"
+            f"the {role} was created by the Python {given}, which cannot be imported by name: pass "
+            f"this factory again from your program, as {{'{role}': the_factory}}, with the other "
+            "settings"
         )
     module, name = split_name(given, role, "module:factory")
     try:
@@ -107,7 +108,7 @@ def made(
             f"the factory of the {role} returned the PyTorch module {type(found).__name__}: return "
             "eagerly.networks.torch_module.TorchModule(module) instead"
         )
-    if not known and torch:  # the factory was the first to import PyTorch, so it was not seeded
+    if not known and torch:  # the factory itself imported PyTorch, so PyTorch was not seeded
         return made(given, role, spaces, seed)
     if role == "models" and not (isinstance(found, tuple) and len(found) == 2):
         raise ValueError(

@@ -33,7 +33,7 @@ def linear_initializers(
 
     Args:
         name: One of `INITIALIZERS`.
-        fan_in: Number of inputs; `torch_linear` also needs it for the bias.
+        fan_in: Number of inputs, which determines the limits of `torch_linear`.
         seed: Calls with the same seed give the same weights.
         limit: Unless 0, kernel and bias are drawn uniformly from ±`limit`, regardless of the name.
 
@@ -65,8 +65,8 @@ def member_weights(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the initial kernels `[members, fan_in, units]` and biases `[members, units]`.
 
-    Each member is initialized separately, with its own seed: Keras would treat the stacked kernel
-    as a convolution and scale initial weights down by sqrt(members).
+    Each member is initialized separately, with its own seed, because Keras would treat the stacked
+    kernel as a convolution and scale initial weights down by sqrt(members).
     """
     kernels, biases = [], []
     for member_seed in weight_seeds(seed, members):

@@ -46,7 +46,7 @@ class L2Half(keras.regularizers.Regularizer):
         return self._factor / 2 * tf.reduce_sum(tf.square(weights))
 
 
-# `product` pads inputs with the first number of columns if their width is a multiple of the second.
+# `product` adds `_SPARE_COLUMNS` columns to inputs with a multiple of `_CONFLICTING_WIDTH`.
 _SPARE_COLUMNS = 8
 _CONFLICTING_WIDTH = 128
 
@@ -57,7 +57,7 @@ def product(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     The gradient of the kernel, inputsᵀ × upstream, reads the inputs by column. If the row length is
     a multiple of 512 bytes, all entries of a column compete for a few cache sets, and the product
     takes a third longer on a CPU. To avoid this, the inputs are padded with a few columns of zeros,
-    which are cut off from the result. Results only change by the order of additions.
+    which are cut off from the result. Only the order of additions changes, and thus the rounding.
     """
     inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
     width, units = kernel.shape[-2], kernel.shape[-1]
@@ -111,7 +111,7 @@ def built(layer: Any, *shape: int) -> Any:
 class Scalar:
     """A learned scalar as the network of a `Module`, such as the logarithm of SAC's temperature.
 
-    It is not a Keras layer, because these cannot be called without an input.
+    It is not a Keras layer, because Keras layers cannot be called without an input.
 
     Args:
         name: Name of the variable.

@@ -49,9 +49,9 @@ class HistoryEncoder(keras.layers.Layer):
         action_size: A.
         masked: M, the number of mask columns.
         units: H, the number of outputs of the core.
-        activation, initializer: For the layer before the core.
+        activation, initializer: Activation and initializer of the layer before the core.
         normalization: Applied to observations first.
-        seed, dtype: For all weights.
+        seed, dtype: Seed and dtype of all weights.
         **memory: Other arguments of `memory_core`.
 
     Attributes:

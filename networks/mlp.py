@@ -21,7 +21,7 @@ class MLP(keras.Model):
         linear: Creates a linear layer; called with the arguments of `Linear`.
         norm: Creates a normalization layer; called with its units, name and dtype.
         last: Name of the last layer.
-        masked: M, the number of mask columns at the end of an observation, which no layer sees.
+        masked: M, the number of mask columns at the end of an observation. No layer receives them.
         action_layer: Index of the layer that takes the action as an additional input.
         action_size: A, or 0 if there is no action input.
         hidden_sizes: Units of the hidden layers.
@@ -93,7 +93,7 @@ class MLP(keras.Model):
         ]
 
     def build(self, input_shape: Any) -> None:
-        """Builds the layers. Keras would trace `call`, whose custom gradients stay registered."""
+        """Builds the layers. Keras' default would trace `call` and leak its custom gradients."""
         for layer, width in zip((*self._linear, *self._norms), self._widths, strict=True):
             if not layer.built:
                 built(layer, width)
@@ -114,8 +114,8 @@ class MLP(keras.Model):
     ) -> tf.Tensor:
         """Maps `[B, O]` to the outputs of the last layer.
 
-        `part` selects the function to call from each layer. `joined` appends an action to the
-        inputs of `action_layer`.
+        `part` returns the function to call for a layer: the layer itself, or its method `first`.
+        `joined` appends an action to the inputs of `action_layer`.
         """
         hidden = self._inputs(observation)
         for index, linear in enumerate(self._linear):

@@ -119,8 +119,8 @@ class CustomVariable:
 def named_variables(model: Any) -> list[CustomVariable]:
     """Lists the variables of a Keras model or layer, a `tf.Module`, or an object with `variables`.
 
-    Keras numbers layers throughout a process, so these numbers are removed. Names can be repeated,
-    so the second variable of a name gets the suffix "#2".
+    Keras numbers layers throughout a process, so these numbers are removed from the names. If a
+    name then occurs twice, the second variable gets the suffix "#2".
     """
     found: Counter[str] = Counter()
     named = []
@@ -145,7 +145,7 @@ def _raw(variable: Any) -> tf.Variable:
 
 def build_optimizer(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> None:
     """Creates the slot variables of an optimizer for the learned variables."""
-    # Keras names slots only after Keras variables. It accepts others, but ignores their names.
+    # Keras names slots only after Keras variables, and ignores the names of other variables.
     optimizer.build([v.value if isinstance(v, CustomVariable) else v for v in learned])
 
 
@@ -155,7 +155,7 @@ def optimizer_variables(optimizer: keras.optimizers.Optimizer, learned: Sequence
     is_adam = isinstance(optimizer, keras.optimizers.Adam)
     if not (custom and is_adam and len(optimizer.variables) == 2 + 2 * len(learned)):
         return list(named_variables(optimizer))
-    # Keras cannot name Adam's slots after custom variables: use their paths for the two slots.
+    # Keras cannot name Adam's slots after custom variables, so their names are set here.
     kept = [
         CustomVariable("iterations", optimizer.iterations.value, False),
         CustomVariable("learning_rate", optimizer._learning_rate.value, False),

@@ -29,7 +29,7 @@ class RunningMoments(Saved):
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.count = name, 0
-        # In float64, because a million additions in float32 lose more than they add.
+        # float64, because rounding errors of a million additions in float32 would be too large.
         self.mean, self._squares = np.zeros(size), np.zeros(size)
 
     def update(self, rows: np.ndarray) -> None:
@@ -39,7 +39,7 @@ class RunningMoments(Saved):
 
         Raises:
             ValueError: If the shape is wrong.
-            FloatingPointError: If a value is not finite, which would corrupt the moments forever.
+            FloatingPointError: If a value is not finite. It would corrupt the moments forever.
         """
         new = np.asarray(rows, np.float64)
         if new.ndim != 2 or not len(new) or new.shape[1:] != self.mean.shape:

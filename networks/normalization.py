@@ -14,13 +14,13 @@ from eagerly.policies.operations import LAYER_NORM_EPSILON
 class ObservationNormalization(keras.layers.Layer):
     """Maps observations o to (o - mean) / standard deviation, clipped to ±10.
 
-    Mean and standard deviation are those of all observations passed to `update`. The networks only
-    see changes after `sync`, so acting, evaluation and training use the same values in between.
+    Mean and standard deviation are those of all observations passed to `update`. The networks use
+    new values only after `sync`, so acting, evaluation and training use the same values until then.
     Actor, critics and target networks share one such layer.
 
     Args:
         size: O, the length of an observation.
-        scalable: `[O]` bool, the columns to normalize; None: all.
+        scalable: `[O]` bool, the columns to normalize; all if None.
         dtype: Dtype of the networks' variables.
 
     Attributes:
@@ -63,10 +63,10 @@ class ObservationNormalization(keras.layers.Layer):
         self.moments.update(observations)
 
     def sync(self) -> None:
-        """Updates the networks' values from the moments, once there are two observations."""
+        """Sets the mean and scale that networks use from the moments of at least 2 observations."""
         if self.count > 1:
             self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))
-            # Constant columns are only shifted.
+            # Constant columns are shifted but not scaled.
             self.scale.assign(self.moments.inverse_deviation(self._scalable))
 
 
@@ -94,7 +94,8 @@ class EnsembleBatchNormalization(keras.layers.Layer):
     """Batch normalization (Ioffe and Szegedy 2015) with statistics for each member.
 
     In training mode, `[members, B, units]` is normalized by its mean and variance over B, and the
-    running averages move toward these by 1 - `momentum`. Otherwise, the running averages are used.
+    running averages move toward this mean and variance by a fraction of 1 - `momentum`. Otherwise,
+    the running averages are used.
 
     Args:
         members: C, the number of members.
@@ -102,7 +103,7 @@ class EnsembleBatchNormalization(keras.layers.Layer):
         name: Name of the layer.
         dtype: Dtype policy.
         momentum: Decay of the running averages per update, in [0, 1).
-        epsilon: Added to variances.
+        epsilon: Number added to variances.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ def _unpad(padded: tf.Tensor, lengths: tf.Tensor, total: Any) -> tf.Tensor:
     @tf.custom_gradient
     def flat(padded: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         longest, steps = _size(padded, 1), tf.range(total)
-        # The sequence of a step is the number of sequences that ended before, including empty ones.
+        # A step's sequence index is the number of sequences, also empty ones, that end before it.
         ends = tf.cumsum(lengths)
         sequence = tf.searchsorted(ends, steps, side="right")
         behind = longest * sequence - tf.gather(tf.concat([[0], ends], 0), sequence)

@@ -2,10 +2,11 @@
 
 See Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-
 Arithmetic-Only Inference", section 3. `policies.integer_grids` defines the grids, and
-`policies.network` computes the same in NumPy; docs/quantization.md explains both.
-`networks.quantization_ranges` applies these functions to an actor.
+`policies.network` performs the same computations in NumPy; docs/quantization.md explains both.
+`networks.quantization_ranges` applies the functions of this module to an actor.
 
-Numbers are rounded half to even, to the same bits in eager, graph and XLA mode; see `_divided`.
+Numbers are rounded half to even, with bitwise identical results in eager, graph and XLA mode; see
+`_divided`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, ends: tf.Tensor) -> Any
     Args:
         kernel: `[I, units]`.
         scales: `[units]`.
-        ends: `[units]`, the weights that 127 represents.
+        ends: `[units]`, the weight that the integer 127 represents in each column.
     """
     steps = tf.round(kernel / scales)
     values = tf.where(tf.abs(steps) == MOST, tf.sign(steps) * ends, steps * scales)
@@ -74,7 +75,7 @@ def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any
     """Rounds values to a grid, and their tanh to multiples of 1/128, at most 127/128.
 
     The gradient is that of tanh(x) without rounding, even outside the grid. If it were 0 there, an
-    action outside the grid in all rows of a batch could never return.
+    action that is outside the grid in all rows of a batch could never return to it.
 
     Args:
         x: Any shape.
@@ -116,7 +117,8 @@ def quantized_weights(
     of_kernel = _divided(tf.where(largest >= LEAST_WEIGHT, largest, 1.0), MOST)
     size = tf.cast(tf.abs(tf.stop_gradient(bias)), tf.float64)
     # A product with a power of two is exact. Rounding the quotient to float64 and then to float32
-    # is the same as rounding once: as in `_divided`, it cannot lie close enough to a midpoint.
+    # is the same as rounding once: as in `_divided`, the quotient cannot be close enough to the
+    # midpoint of two float32 numbers.
     of_bias = size * INVERSE_BIAS_STEPS / tf.cast(input_scale, tf.float64)
     of_bias = tf.cast(of_bias, largest.dtype)
     scales = tf.maximum(of_kernel, of_bias)
@@ -127,8 +129,9 @@ def quantized_weights(
 def _divided(x: tf.Tensor, whole: int) -> tf.Tensor:
     """Divides by a constant, correctly rounded in every mode.
 
-    Graphs and XLA multiply by the inverse of n instead of dividing by n. In float64, the relative
-    error of this product is 2⁻⁵². No quotient by an odd n < 256 lies within 2⁻³⁴ of the midpoint of
-    two float32 numbers, so the cast rounds the quotient and the product to the same number.
+    Graphs and XLA multiply by the inverse of `whole`, n, instead of dividing by n. In float64, the
+    relative error of this product is 2⁻⁵². The quotient of a float32 number and an odd n < 256 is
+    never within 2⁻³⁴ of the midpoint of two float32 numbers. The cast therefore rounds the exact
+    quotient and the product to the same number.
     """
     return tf.cast(tf.cast(x, tf.float64) / whole, x.dtype)

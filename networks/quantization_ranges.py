@@ -27,14 +27,14 @@ class Quantization(keras.layers.Layer):
     """Quantizes an actor's activations, with ranges that track its training batches.
 
     Each update moves a range toward the minimum and maximum of the batch by the fraction `STEP`.
-    A range always contains 0. The first batch sets all ranges directly. Before that, they are wide
-    enough to act: ±10 for inputs, as for normalized observations, [0, 10] for hidden layers, ±4
-    before the tanh, and ±10 for logits.
+    A range always contains 0. The first batch sets all ranges directly. Until then, they have
+    initial values that are wide enough for acting: ±10 for inputs (the limits of normalized
+    observations), [0, 10] for hidden layers, ±4 before the tanh, and ±10 for logits.
 
     Args:
         hidden: L, the number of hidden layers.
         freeze_steps: Number of updates after which ranges are frozen; 0: never. The first batch
-            sets them in any case.
+            sets the ranges in any case.
         passed: Returns the number of updates so far.
 
     Attributes:
@@ -47,9 +47,10 @@ class Quantization(keras.layers.Layer):
         self, hidden: int, *, freeze_steps: int = 0, passed: Callable[[], Any] = lambda: 0
     ) -> None:
         super().__init__(name=RANGES.rstrip("/"), dtype="float32", autocast=False)
-        # Normalized observations and inputs of a tanh are clipped to these ends, so no batch sets a
-        # range that ends one float further out. Without either, raw observations and logits would
-        # both have to reach exactly that value, at both ends.
+        # The initial ranges extend one float beyond `ends`, so that `is_first` recognizes them: no
+        # batch sets such a range for normalized observations or inputs of a tanh, which are clipped
+        # to `ends`. In an actor with neither, raw observations and logits would both have to reach
+        # exactly the initial values, at both ends.
         ends = np.array([CLIP] * (hidden + 1) + [SATURATED, CLIP], np.float32)
         high = np.nextafter(ends, np.float32(np.inf))
         low = np.where([False] + [True] * hidden + [False] * 2, np.float32(0.0), -high)
@@ -112,7 +113,7 @@ class Quantization(keras.layers.Layer):
 
 
 class _Ranges:
-    """The ranges during one call of an actor; `keep` stores them at its end."""
+    """The ranges during one call of an actor; `keep` stores them at the end of the call."""
 
     def __init__(self, of: Quantization, training: bool) -> None:
         self._quantization, self._training = of, training
@@ -122,7 +123,7 @@ class _Ranges:
             self._frozen = tf.logical_and(of.is_frozen(), tf.logical_not(self._first))
 
     def grid(self, index: int, x: tf.Tensor, most: float = np.inf) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the grid of a range, which in training moves toward x, clipped to ±`most`."""
+        """Returns a range's grid. In training, the range moves toward x, within ±`most`."""
         if self._training:
             x = tf.stop_gradient(x)
             low = tf.clip_by_value(tf.reduce_min(x), -most, 0.0)

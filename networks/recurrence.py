@@ -1,8 +1,9 @@
 """Recurrent cells over whole sequences, with a single matrix product for the kernel gradient.
 
-Differentiating a loop accumulates the gradient of the recurrent kernel step by step, with a small
-product each. Here, the backward loop only computes gradients of the cell's inputs. The kernel
-gradient is one product over all steps at the end. This works in eager, graph and XLA mode.
+Differentiating a loop would accumulate the gradient of the recurrent kernel with a small matrix
+product at each step. Here, the backward loop only computes gradients with respect to the cell's
+inputs. The kernel gradient is one product over all steps at the end. This works in eager, graph and
+XLA mode.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Maps the preactivations from the inputs `[B, G]` and from the state `[B, G]`, and the state, a
-# list of `[B, H]` that begins with the output, to the next state.
+# Maps three arguments to the next state: the preactivations from the inputs `[B, G]`, the
+# preactivations from the state `[B, G]`, and the state. A state is a list of arrays `[B, H]` that
+# begins with the output.
 Cell = Callable[[tf.Tensor, tf.Tensor, list[tf.Tensor]], list[tf.Tensor]]
 
 
@@ -27,8 +29,8 @@ def lstm_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -
         recurrent: `[B, 4 H]`, preactivations from the state.
         state: Output and cell, each `[B, H]`.
     """
-    # All gates at once, as sigmoid(x) = (1 + tanh(x / 2)) / 2: XLA vectorizes a single tanh, but
-    # not functions of slices, which would take twice as long per step.
+    # One tanh computes all gates, because sigmoid(x) = (1 + tanh(x / 2)) / 2. XLA vectorizes a
+    # single tanh, but not functions of slices, which would take twice as long per step.
     units = state[0].shape[-1]
     scale = tf.constant(np.repeat([0.5, 0.5, 1.0, 0.5], units), inputs.dtype)
     shift = tf.constant(np.repeat([0.5, 0.5, 0.0, 0.5], units), inputs.dtype)
@@ -128,7 +130,7 @@ def _backward(
             tape.watch(fed)
             after = cell(fed[0], fed[1], fed[2:])
         of_state = [of_state[0] + upstream[t], *of_state[1:]]
-        # An LSTM's output has no gradient here: it affects the next state only via `recurrent`.
+        # The previous output of an LSTM gets no gradient here: it acts only through `recurrent`.
         from_inputs, from_recurrent, *of_before = tape.gradient(
             after, fed, of_state, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

@@ -87,7 +87,7 @@ class _Layers(keras.layers.Layer):
 
 
 class StateEncoder(_Layers):
-    """The state embedding zs: f(s), normalized."""
+    """Computes the state embedding zs = N(f(s)), with N as in `average_l1_norm`."""
 
     def call(self, state: tf.Tensor) -> tf.Tensor:
         """Maps states `[B, S]` to zs `[B, Z]`."""
@@ -95,7 +95,7 @@ class StateEncoder(_Layers):
 
 
 class PairEncoder(_Layers):
-    """The state-action embedding zsa: g(zs, a), which predicts the zs of the next state."""
+    """Computes the state-action embedding zsa = g(zs, a), which predicts the next state's zs."""
 
     def call(self, zs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps zs `[B, Z]` and actions `[B, A]` to zsa `[B, Z]`."""
@@ -103,7 +103,7 @@ class PairEncoder(_Layers):
 
 
 class StateActionEncoder(keras.Model):
-    """Both embeddings, learned jointly (Eq. 1 to 3).
+    """The encoders of both embeddings, which are learned jointly (Eq. 1 to 3).
 
     Args:
         state_size: S.
@@ -150,7 +150,7 @@ class StateActionEncoder(keras.Model):
     def of_states(
         state_size: int, *, units: int, hidden_sizes: Sequence[int], seed: int, **layers: Any
     ) -> StateEncoder:
-        """Builds the state encoder of a `StateActionEncoder` with the same arguments."""
+        """Builds only the state encoder, as a `StateActionEncoder` with these arguments does."""
         own, _ = weight_seeds(seed, 2)
         sizes = (*hidden_sizes, units)
         return StateEncoder(state_size, sizes, "embedding", seed=own, name="states", **layers)
@@ -215,11 +215,11 @@ class EmbeddedActor(keras.Model):
 
 
 class ConcatDense(keras.layers.Layer):
-    """An ensemble of linear layers, each with its own inputs and inputs that all members share.
+    """An ensemble of linear layers, with separate inputs per member and shared inputs.
 
-    Two products replace a single one, so that shared inputs are not copied for each member, and no
-    gradient is computed for inputs that need none. Each member is initialized as one layer over all
-    its inputs.
+    Separate inputs and shared inputs are multiplied in two products, so that shared inputs are not
+    copied for each member, and no gradient is computed for inputs that need none. Each member is
+    initialized like one layer over all its inputs.
 
     Args:
         members: C, the number of members.
@@ -253,7 +253,7 @@ class ConcatDense(keras.layers.Layer):
         self.built = True
 
     def call(self, own: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
-        """Maps `[C, B, I]` and `[B, J]` to `[C, B, units]`."""
+        """Maps separate inputs `[C, B, I]` and shared ones `[B, J]` to `[C, B, units]`."""
         of_shared = tf.reshape(
             product(shared, self.shared_kernel), [-1, self._members, self._units]
         )
@@ -312,7 +312,7 @@ class EmbeddedCritic(keras.Model):
         self.built = True
 
     def call(self, state: tf.Tensor, action: tf.Tensor, zsa: tf.Tensor, zs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, S]`, `[B, A]`, zsa and zs `[B, Z]` to values `[C, B]`."""
+        """Maps states `[B, S]`, actions `[B, A]`, zsa and zs `[B, Z]` to values `[C, B]`."""
         pair, embedded = (
             tf.cast(tf.concat(parts, axis=-1), self.compute_dtype)
             for parts in ((state, action), (zsa, zs))
@@ -357,8 +357,8 @@ class EmbeddedPolicy(keras.Model, NumpySnapshot):
 class ValueRange(keras.layers.Layer):
     """Clips values to the range of all targets observed so far.
 
-    Fujimoto et al. 2023, section 4.1, Eq. 9. It keeps extrapolation error from growing without
-    bound.
+    Fujimoto et al. 2023, section 4.1, Eq. 9. Clipping keeps extrapolation error from growing
+    without bound.
 
     Args:
         dtype: Dtype of the values.

@@ -1,6 +1,6 @@
-"""PyTorch modules as actors or critics: PyTorch's forward and backward pass, our optimizer.
+"""PyTorch modules as actors or critics. PyTorch computes gradients, our optimizer applies them.
 
-No other module needs PyTorch, which is an extra: `pip install eagerly[torch]`.
+Only this module needs PyTorch, an optional dependency: `pip install eagerly[torch]`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-# TensorFlow may call from several threads, but a module's mode and the generator are global.
+# Held while PyTorch runs: TensorFlow may call from several threads, but the mode of a module and
+# PyTorch's generator are global.
 _LOCK = threading.Lock()
 _UNSEEDED = -1  # instead of a seed: continue from the current state of PyTorch's generator
 
@@ -28,9 +29,9 @@ class TorchModule(tf.Module):
     backward pass repeats the forward pass. XLA cannot compile this.
 
     In training, the random numbers of layers such as dropout follow from the variable `seed`, which
-    every such call increments. So the backward pass uses the random numbers of the forward pass,
-    and a resumed run is bitwise identical. If a module also draws random numbers outside training,
-    these come from PyTorch's own generator, which is not part of a checkpoint.
+    every training call increments. The backward pass therefore uses the random numbers of the
+    forward pass, and a resumed run is bitwise identical. If a module also draws random numbers
+    outside training, these come from PyTorch's own generator, which is not part of a checkpoint.
 
     Args:
         module: The module, called with one tensor `[B, ...]` per input. Its parameter values are
@@ -92,7 +93,7 @@ class TorchModule(tf.Module):
         return [name for name, gradient in zip(learned, found, strict=True) if gradient is None]
 
     def _shape(self, inputs: Sequence[tf.Tensor]) -> list[int | None]:
-        """Returns the output shape. If the batch size is unknown, two sizes are tried."""
+        """Returns the output shape. If the batch size is unknown, two batch sizes are tried."""
         variables, rows, shapes = (*self._learned, *self._kept), inputs[0].shape[0], []
         dtype = next((v.dtype for v in variables if v.dtype.is_floating), tf.float32)
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in variables]
@@ -143,7 +144,7 @@ class TorchModule(tf.Module):
         """Calls the module with copies of `count` inputs, its parameters and its buffers.
 
         Returns:
-            The output; inputs and parameters; the buffers, which the module may have replaced.
+            The output, the list of inputs and parameters, and the buffers after the call.
         """
         tensors = [torch.from_numpy(np.array(array)) for array in arrays]
         sources = tensors[: count + len(self._learned)]
@@ -156,7 +157,7 @@ class TorchModule(tf.Module):
 
 
 def _variable(name: str, value: torch.Tensor) -> tf.Variable:
-    """Returns the variable of a parameter or buffer. Copies, as for targets, get their own."""
+    """Returns the variable of a parameter or buffer. Copies of a module get separate variables."""
     found: tf.Variable | None = getattr(value, "_eagerly_variable", None)
     if found is None:
         array = value.detach().cpu().numpy()

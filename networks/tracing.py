@@ -28,7 +28,7 @@ def traced(
 
     Args:
         function: Maps tensors to tensors.
-        *specs: The signature of its arguments.
+        *specs: The shape and dtype of each argument.
         jit_compile: Whether XLA compiles it.
         autograph: Whether to convert Python branches and loops over tensors. Without it, the first
             trace of a process takes an eighth of the time.
@@ -38,7 +38,7 @@ def traced(
     """
     compiled = tf.function(function, jit_compile=jit_compile, autograph=autograph)
     program = compiled.get_concrete_function(*specs)
-    # A private attribute: without it, agents are not freed, but nothing else changes.
+    # This attribute is private. If it is missing, agents are not freed, but nothing else changes.
     registered = getattr(ops.gradient_registry, "_registry", {})
     for name in _custom_gradients(program.graph.as_graph_def()):
         registered.pop(name, None)

@@ -176,7 +176,7 @@ def test_metrics_that_change_within_a_phase_are_rejected() -> None:
         return {"a": number} | ({"b": number} if number > 1 else {}), {}
 
     with pytest.raises(
-        ValueError, match="the same names in all updates of a phase; got a, then a, b"
+        ValueError, match="the same names in all updates with equal due intervals; got a, then a, b"
     ):
         learner_of(update).learn(buffer_of(), 2)
 

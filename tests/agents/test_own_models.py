@@ -561,7 +561,7 @@ MISTAKES = {
         lambda o, a: Ended(1, lambda x: x + float(x.numpy().max()), 6),
         "the critic Ended .*cannot be called in a graph",
     ),
-    "of a program": ("factory __main__:f", "", "pass it again from your program"),
+    "of a program": ("factory __main__:f", "", "pass this factory again from your program"),
 }
 
 
