@@ -51,8 +51,8 @@ from eagerly.state import Saved
 class Agent(Algorithm, Saved):
     """Base class of agents: an algorithm that acts, learns in compiled calls and can be saved.
 
-    A new agent is a subclass in a separate file, with its settings and `update`. `Algorithm`
-    documents the other methods to override.
+    To define a new kind of agent, write a subclass in a separate file, with its settings and the
+    method `update`. `Algorithm` documents the other methods to override.
 
     Create an agent for an environment, `TD3(env, n_step=3)`, or for two spaces,
     `TD3(observation_space, action_space, n_step=3)`.

@@ -60,7 +60,7 @@ def _for_observations(what: str, there: Callable[[Any], Any]) -> Requirement:
     """Requires observations for which `there` returns a true value."""
 
     def unmet(config: Any, spaces: Any) -> Any:
-        # The message shows the space without ignored entries.
+        # The returned space appears in the error message, without ignored entries.
         return None if spaces is None or there(spaces[0]) else spaces[0].kept_space
 
     return Requirement(f"for {what}", unmet)

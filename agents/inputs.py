@@ -117,7 +117,7 @@ class Inputs:
     def transferred(self, rows: np.ndarray) -> tf.Tensor:
         """Converts the rows of a call to a tensor. On a CPU, the tensor shares their memory.
 
-        Do not modify the rows before the call has returned.
+        Do not modify the rows until the compiled call, which reads the tensor, has returned.
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
 

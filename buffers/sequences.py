@@ -45,7 +45,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
 
     @property
     def _before_first(self) -> int:
-        """Window positions before an episode, except the one its first row represents."""
+        """Number of positions before an episode, except the one that its first row represents."""
         return self.layout.length - self.layout.burn_in - 2
 
     def _choices(self) -> int:

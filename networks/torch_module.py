@@ -1,4 +1,6 @@
-"""PyTorch modules as actors or critics. PyTorch computes gradients, our optimizer applies them.
+"""PyTorch modules as actors or critics.
+
+PyTorch computes the gradients, and the agent's Keras optimizer applies them.
 
 Only this module needs PyTorch, an optional dependency: `pip install eagerly[torch]`.
 """
