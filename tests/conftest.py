@@ -20,7 +20,8 @@ from eagerly.quiet import quiet_tensorflow
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# Background jobs and `nohup` ignore these signals, which training runs would inherit.
+# In background jobs and under `nohup`, these signals are ignored. The training runs that the tests
+# start would inherit this.
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 for _number, _usual in _USUAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -35,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
         import tensorflow as tf
     from eagerly.environments.rendering import report_mujoco_warnings
 
-    report_mujoco_warnings()  # covers environments that tests create directly
-    # These are a run's default thread counts. With others, a Trainer in this process would warn.
+    report_mujoco_warnings()  # also in environments that tests create directly
+    # These are the default thread counts of a run. A Trainer warns if its process has others.
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def with_graph() -> None:
-    """Keeps TensorBoard's graph, whose tracing takes longer than the rest of a small run."""
+    """Writes the TensorBoard graph, which other tests skip because tracing it takes long."""
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def _logging() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def unoptimized() -> Iterator[None]:
-    """Disables TensorFlow's graph optimizer, which takes a third of the time of small graphs."""
+    """Disables TensorFlow's graph optimizer, which takes a third of the time of a small graph."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

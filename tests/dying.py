@@ -2,8 +2,9 @@
 
 `python -m tests.dying` is part of `make fuzz`. It prints a table of all file operations in three
 scenarios: a single checkpoint, a resumed run and a new run. The traced process is forked from one
-that has imported TensorFlow but has not started the threads of TensorFlow. After each operation, it
-is paused while its files are copied. The copy therefore equals the files of a process killed then.
+that has imported TensorFlow but has not started its threads. After each file operation, the traced
+process is paused while its files are copied. If it were killed at this point, it would leave the
+same files.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SETTINGS: dict[str, Any] = {
     "actor_learning_rate": 0.03,  # high enough that the best policy changes
     "checkpoint_every_steps": 50,
 }
-BEFORE, DYING, AFTER = 300, 350, 400  # target steps of the initial, killed and resumed run
+BEFORE, DYING, AFTER = 300, 350, 400  # `steps` of the initial, killed and resumed runs
 SCENARIOS = ("checkpoint", "resumed run", "new run")
 
 
@@ -46,10 +47,10 @@ class Survival:
         number: The operation after which the process was killed, counted from 1.
         operation: The name of that operation.
         path: The file, relative to the run directory.
-        published: Steps of the newest checkpoint that was left; 0 if none was.
+        published: Steps of the newest complete checkpoint in the files left; 0 if there is none.
         equal: Whether the resumed run equals an uninterrupted one.
         said: Lines logged while the run was resumed.
-        left: Files that only one of the resumed and the uninterrupted run has.
+        left: Files that only the resumed run or only the uninterrupted run has.
     """
 
     number: int
@@ -102,14 +103,14 @@ def survivals(scenario: str, folder: Path) -> list[Survival]:
 
 
 def _names(run: Path) -> set[str]:
-    """Returns all files except event files, whose names contain the time."""
+    """Returns the names of all files except event files, whose names contain the time."""
     files = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
     return {name for name in files if not name.startswith("events")}
 
 
 def _die(scenario: str, folder: Path) -> None:
-    """Copies the run after every operation and prints the operation."""
-    import eagerly.training.trainer  # noqa: F401  - imported once, before the fork
+    """Runs a scenario, copies the run after every file operation, and prints the operation."""
+    import eagerly.training.trainer  # noqa: F401  - imported before the fork
 
     run = folder / "run"
     for number, operation in enumerate(traced(_scenario(scenario, run), run), 1):
@@ -139,7 +140,7 @@ def _scenario(name: str, path: Path) -> Callable[[], None]:
 
 
 def table(found: list[Survival]) -> str:
-    """Returns a Markdown table of the operations and the resumed runs."""
+    """Returns a Markdown table with each operation and the result of resuming the run after it."""
     lines = ["| | dead after | file | newest checkpoint | continued |", "|---|---|---|---|---|"]
     for one in found:
         path = re.sub(r"(tempstate|tfevents\.)[\w.]+", r"\1...", one.path)

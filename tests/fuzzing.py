@@ -1,15 +1,15 @@
 """Damages run directories at random and checks how they are handled.
 
 `make fuzz` runs `python -m tests.fuzzing --cases 10000`. Of every eight cases, one is from
-`tests.unlucky`, three are hostile (`tests.strangers`), and four are accidents. In an accident, one
-file of a copy of a small run is damaged, and the copy is opened as `train.py` and `load_policy` do.
-The outcome must be one of these:
+`tests.unlucky`, three are hostile (`tests.strangers`), and four are accidents. For an accident, a
+small run is copied, one file of the copy is damaged, and the copy is opened in the same way as by
+`train.py` and `load_policy`. The outcome must be one of these:
 
 - The run resumes from the newest checkpoint or the one before it. All variables, transitions,
   counters and random states match that checkpoint, and damage to curves is logged.
 - A `RunError` is raised, and the directory stays unchanged.
 
-Every 50th case also continues training, and is compared with an undamaged run. Cases are
+In every 50th case, the run also continues training and is compared with an undamaged run. Cases are
 reproducible: a case number always damages the same bytes.
 """
 
@@ -37,9 +37,9 @@ import click
 from tests.strangers import Stranger
 from tests.unlucky import UnluckyRuns
 
-STEPS = (150, 200)  # steps of the two checkpoints
+STEPS = (150, 200)  # the steps at which the two checkpoints are saved
 TRAINED_TO = 240
-ONE_IN = 50  # every 50th case continues training
+ONE_IN = 50  # training continues in every 50th case
 LIMIT_SECONDS = 60
 CHUNK = 250  # cases per process
 SETTINGS: dict[str, Any] = {
@@ -104,7 +104,7 @@ class Fuzzer:
         self._unlucky = UnluckyRuns(folder)
 
     def _expected_states(self) -> dict[int, tuple[str, str]]:
-        """Returns, by the steps of each checkpoint, digests of the state and of the best policy."""
+        """Returns digests of state and best policy, keyed by the steps of their checkpoint."""
         states = {}
         for steps in reversed(STEPS):
             copy = self._copy(f"expected-{steps}")
@@ -186,7 +186,7 @@ class Fuzzer:
 
 
 def _opened(path: Path) -> Any:
-    """Opens a run to resume it, but does not train. Logged lines are in `lines` of the trainer."""
+    """Returns a trainer that could resume a run. Its attribute `lines` has the logged lines."""
     from eagerly import Trainer, open_run
     from tests.small_runs import logged
 
@@ -206,7 +206,7 @@ def _policy_digest(path: Path) -> str:
 
 
 def _digest_of(trainer: Any) -> str:
-    """Returns a digest of the complete state in memory that determines the next step."""
+    """Returns a digest of the complete state in memory, which determines all further training."""
     from eagerly.state import flatten_state
     from tests.helpers import weights_of
 
@@ -257,7 +257,7 @@ def _grown(path: Path) -> list[str]:
 
 
 def _is_prefix(name: str, copy: Path, base: Path) -> bool:
-    """Returns whether a file of the copy is a prefix of the original, or has no original."""
+    """Returns whether a file's content is a prefix of the original file, or has no original."""
     if not (base / name).exists():
         return True
     return (copy / name).exists() and (base / name).read_bytes().startswith(
@@ -266,7 +266,7 @@ def _is_prefix(name: str, copy: Path, base: Path) -> bool:
 
 
 def _kind(name: str) -> str:
-    """Returns the name of a kind of file in the table."""
+    """Returns the kind of a file, as named in the table."""
     if name.startswith("checkpoints"):
         newest = "newest" if name.split("/")[1].startswith(f"{STEPS[-1]:012d}") else "one before"
         return f"{newest}: {name.split('/')[2].split('-0')[0]}"
@@ -285,7 +285,7 @@ def run_cases(first: int, last: int) -> Iterator[Outcome]:
 
 
 def _chunk(first: int, last: int) -> list[Outcome]:
-    """Runs cases in a separate process. After a crash or hang, a bad outcome, it starts another."""
+    """Runs cases in a child process. If it crashes or hangs, a bad outcome, a new one continues."""
     outcomes: list[Outcome] = []
     while (begin := first + len(outcomes)) < last:
         process = subprocess.Popen(
@@ -305,7 +305,7 @@ def _chunk(first: int, last: int) -> list[Outcome]:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Returns a Markdown table of the number of outcomes by damaged file."""
+    """Returns a Markdown table that counts the outcomes of each kind of damaged file."""
     words = sorted({outcome.word for outcome in outcomes})
     lines = [f"| damaged | {' | '.join(words)} | cases |", "|---|" + "---|" * (len(words) + 1)]
     for file in [*sorted({outcome.file for outcome in outcomes}), "all"]:

@@ -48,7 +48,7 @@ def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Edits a sealed document and reseals it, as another version or an attacker would."""
+    """Edits a document and renews its seal, as another version or an attacker would."""
     document = unsealed(json.loads(path.read_text()))
     change(document)
     path.write_bytes(sealed(document))
@@ -147,7 +147,7 @@ def buffer_for(
 def stepped(
     behavior: BehaviorPolicy, observations: np.ndarray, *, explore: bool = True
 ) -> np.ndarray:
-    """Makes one collection step with reward 1, and returns the actions."""
+    """Collects one step with reward 1 per environment, and returns the actions."""
     actions = behavior.act(observations, explore=explore)
     behavior.observe(np.ones(len(observations)), np.zeros(len(observations), bool))
     return actions
@@ -168,7 +168,7 @@ def random_transitions(
 
 
 def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
-    """Returns an agent of HalfCheetah's sizes, trained on random transitions."""
+    """Returns an agent with the space sizes of HalfCheetah, trained on random transitions."""
     kind = agent_class(name)
     agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
     buffer = ReplayBuffer(2000, 17, 6, seed=seed)
@@ -178,12 +178,12 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
 
 
 def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
-    """Returns the source of random numbers in an update of an agent."""
+    """Returns the random number generator that an agent uses in an update."""
     return UpdateRandom(agent.seed, tf.constant(update, tf.int64), agent.inputs.dtype)
 
 
 def reseed(agent: Agent, seed: int) -> None:
-    """Sets an agent's seed, which belongs to the run's settings and not to checkpoints."""
+    """Sets an agent's seed, which a checkpoint does not restore: it is a setting of the run."""
     agent.seed = agent.learner._seed = seed
     agent.inputs._seed = seed  # type: ignore[attr-defined]
 

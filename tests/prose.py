@@ -48,7 +48,7 @@ CONSTRUCTIONS = {
     "number without comma": r"(?<![\d.,])\d{1,3} \d{3}(?![\d.])",
 }
 FIRST_WORDS = re.compile(r"(Makes|Takes|Says|Lets|Gives|Refuses|What|Whether|Who|How)\b")
-# Natural uses, which are removed from a passage before the search for constructions.
+# Natural uses of marked words. They are removed from a passage before constructions are searched.
 ALLOWED = (
     r"\bas many( \w+)? as\b",
     r"\bpromised\b|\bsurprised\b|\badvertised\b|\bcomprised\b|\bexercised\b|\bcompromised\b",
@@ -56,7 +56,7 @@ ALLOWED = (
 
 
 def units(source: str) -> Iterator[tuple[int, str]]:
-    """Yields line and text of each docstring, comment, exception message and help text."""
+    """Yields each docstring, comment, exception message and help text, after its line number."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if text := ast.get_docstring(node):
@@ -88,7 +88,7 @@ def _joined(node: ast.AST) -> str:
 
 
 def paragraphs(page: str) -> Iterator[tuple[int, str]]:
-    """Yields line and text of each paragraph of a Markdown page, without code blocks."""
+    """Yields the line number and text of each paragraph of a Markdown page, without code blocks."""
     inside, start, lines = False, 1, list[str]()
     for number, line in enumerate([*page.splitlines(), ""], 1):
         fence = line.lstrip().startswith(("```", ":::"))

@@ -1,14 +1,16 @@
 """Checks whether a change altered any bit of the results of short training runs.
 
 `make same-bits` runs `python -m tests.same_bits`. It trains each run in a separate process and
-compares its digests with `tests/same_bits.json`, which also records the machine and the versions.
-Digests of different machines are not comparable.
+compares the digests of the run with `tests/same_bits.json`. This file also records the machine and
+the package versions, because digests of different machines are not comparable.
 
-Digests come in two groups. *Results* are weights, targets, optimizers, replay buffer rows, tables
-and curves: the command fails if one of them differs. *Layout* digests cover saved states whose
-structure may change although the results do not. The command only reports differences in these, and
-the commit that causes them must mention it. `--write` stores all digests. `--write-layout` stores
-only the layout digests, and only if all results are equal.
+There are two groups of digests. *Results* are digests of weights, targets, optimizers, replay
+buffer rows, tables and curves. The command fails if one of them differs. *Layout* digests are those
+of saved states whose structure may change although the results do not. If one of them differs, the
+command only reports it, and the commit message must mention it.
+
+`--write` stores all digests. `--write-layout` stores only the layout digests, and only if all
+results are equal.
 """
 
 from __future__ import annotations
@@ -57,13 +59,13 @@ TRAININGS = {
 
 
 def actor(observation_space: Any, action_space: Any) -> Any:
-    """Builds the custom actor of the training "own models"."""
+    """Builds the custom actor of the run "own models"."""
     layers = keras.layers.Dense(16, "relu"), keras.layers.Dense(action_space.shape[0], "tanh")
     return keras.Sequential([keras.Input(observation_space.shape), *layers])
 
 
 def critic(observation_space: Any, action_space: Any) -> Any:
-    """Builds a custom critic of the training "own models"."""
+    """Builds a custom critic of the run "own models"."""
     inputs = [keras.Input(observation_space.shape), keras.Input(action_space.shape)]
     hidden = keras.layers.Dense(16, "relu")(keras.layers.Concatenate()(inputs))
     return keras.Model(inputs, keras.layers.Dense(1)(hidden))

@@ -1,4 +1,4 @@
-"""Runs that take about a second: small networks, few updates, eager mode, toy environments."""
+"""Training runs that take about a second: small networks, few updates and eager mode."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {
     "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
-    # Six eager updates take less time than tracing one. Tests with many updates use graph mode, in
-    # which tracing one update per call takes half as long as tracing several.
+    # The run makes six updates, which take less time in eager mode than tracing one update. Tests
+    # with many updates use graph mode, where tracing takes half as long for calls of one update.
     "updates_per_call": 1,
     "replay_ratio": 0.02,
     "evaluate_every_steps": 150,
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "hidden_sizes": (8, 8),
     "batch_size": 16,
     "mode": "eager",
-    "policy_delay": 1,  # tracing takes half as long as with 2
+    "policy_delay": 1,  # tracing takes half as long as with a delay of 2
 }
 TD3S = ("policy_delay",)  # settings that only TD3 has
 
@@ -48,7 +48,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects the package's log messages within a `with` block."""
+    """Collects the messages that the package logs within a `with` block."""
     logger, handler = logging.getLogger("eagerly"), _Lines()
     level = logger.level
     logger.addHandler(handler)
@@ -90,7 +90,7 @@ def train_in(
 
 
 def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
-    """Returns all curve values of a run by (tag, step), except speed, settings and weights."""
+    """Returns the values of all curves, by (tag, step), except speed, settings and weights."""
     return {
         (tag, step): [float(value) for value in values]
         for (tag, step), values in curves(path).items()

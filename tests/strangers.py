@@ -1,9 +1,9 @@
 """Random hostile run directories and command lines.
 
 The cases are part of `make fuzz`, like the accidents of `tests.fuzzing`. Each case copies a small
-run into a directory that also contains modules that leave a trace when imported, and files outside
-the run that must not change. The case makes the run hostile in one of the ways in `KINDS`, and
-opens it in every way available to users.
+run into a directory that also contains modules, which leave a trace when imported, and other files,
+which must not change. The case attacks through the run in one of the ways in `KINDS`, and opens the
+run in every way available to users.
 
 A case fails if:
 
@@ -33,7 +33,7 @@ from typing import Any
 
 STEPS = 12  # additional steps of cases that continue training
 ONE_IN = 4  # one case in four continues training
-MOST_MEMORY = 2**18  # KiB by which the process may grow per case
+MOST_MEMORY = 2**18  # the most KiB by which the process may grow in a case
 
 _EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
 _DEEP: Any = []
@@ -105,7 +105,7 @@ class Stranger:
         except RunError as error:
             said.append(str(error))
             changed = {n for n, c in _contents(stage / "run").items() if before.get(n) != c}
-            begun = "after step" in str(error)  # the error occurred during training
+            begun = "after step" in str(error)  # training had begun
             if not begun and (changed - {"lock"} or len(_contents(stage / "run")) < len(before)):
                 return "BAD: refused, but changed the directory", f"{changed}: {said}"
             return "refused", " / ".join(said)
@@ -116,7 +116,7 @@ class Stranger:
     # --- kinds of attacks ---------------------------------------------------------------------
 
     def name(self, stage: Path, draw: random.Random) -> str:
-        """Sets a field of the run's documents to the name of a module, with a valid seal."""
+        """Sets a field of the run's documents to a module name, and renews the documents' seals."""
         section = draw.choice(["", "settings"])
         key = draw.choice(["agent", "env", "actor", "critic", "models", "env_kwargs", "preset"])
         value: Any = (
@@ -200,7 +200,7 @@ class Stranger:
         return what
 
     def reseal(self, stage: Path, draw: random.Random) -> str:
-        """Replaces or deletes a random value in the settings or a manifest, with a valid seal."""
+        """Replaces or deletes a random value in the settings or a manifest, and renews the seal."""
         odd = draw.choice(_ODD)
         paths = [
             stage / "run" / "config.json",
@@ -241,7 +241,7 @@ class Stranger:
         return f"{place} -> {target.relative_to(stage)}"
 
     def hard_link(self, stage: Path, draw: random.Random) -> str:
-        """Creates hard links outside to files of the run, or in the run to a file outside."""
+        """Creates hard links: outside the run to its files, or in the run to a file outside."""
         if draw.random() < 0.3:  # links all files, as `cp -al` does
             shutil.copytree(stage / "run", stage / "outside" / "copy", copy_function=os.link)
             return "all"
@@ -283,7 +283,7 @@ class Stranger:
             ]
         )  # fmt: skip
         claimed = draw.choice([len(content), 2**40, 2**63, 2**64 - 1, 2**31, len(content) + 1])
-        if draw.randrange(4) == 0:  # many values of 2 bytes, which take 100 bytes when decoded
+        if draw.randrange(4) == 0:  # many 2-byte values, each of which takes 100 bytes decoded
             content = b"\x2a\x80\x80\x80\x08" + b"\x0a\x00" * 2**23
             claimed = len(content)
         length = struct.pack("<Q", claimed)
@@ -307,9 +307,9 @@ class Stranger:
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
-        # In arguments, Python decodes undecodable bytes as \udc80 to \udcff.
+        # In command-line arguments, Python represents undecodable bytes by \udc80 to \udcff.
         odd = [value.replace("\ud800", "\udcff") for value in odd]
-        odd = [value for value in odd if "evil" not in value]  # modules that users name may run
+        odd = [value for value in odd if "evil" not in value]  # if users name a module, it may run
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):
@@ -431,7 +431,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 
 def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Edits a sealed document and reseals it, without validation."""
+    """Edits a document and renews its seal, without validation."""
     from eagerly.storage.documents import sealed
 
     document = json.loads(path.read_text())
@@ -454,7 +454,7 @@ def _removed(path: Path) -> None:
 
 
 def _contents(path: Path) -> dict[str, bytes | str]:
-    """Returns all entries below a folder: the content of files, the kind of other entries."""
+    """Returns the content of each file below a folder, and the kind of each other entry."""
     found: dict[str, bytes | str] = {}
     for entry in sorted(path.rglob("*")):
         name = str(entry.relative_to(path))

@@ -1,4 +1,4 @@
-"""Shared by the TD7 tests against PyTorch: a float64 agent that trains on predetermined rows."""
+"""A float64 TD7 agent that trains on predetermined rows, for comparisons with PyTorch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
 from eagerly.buffers import Buffer, LAPSampler, Transition, replay_buffer
 
-EPSILON = 1e-30  # tiny, because Keras and PyTorch add epsilon at different places
+EPSILON = 1e-30  # negligible, because Keras and PyTorch add epsilon at different places
 RATE = float(np.float32(3e-4))  # Keras stores learning rates as float32
 
 
 class Given(LAPSampler):
-    """A sampler that returns predetermined rows `[updates, B]`, call by call."""
+    """A sampler of predetermined rows `[updates, B]`. Each call returns the next `per_call`."""
 
     def __init__(self, places: np.ndarray, *, copies: int, per_call: int) -> None:
         super().__init__(highest_every=copies)
@@ -48,7 +48,7 @@ def reference(
     seed: int,
     mode: str = "xla",
 ) -> Reference:
-    """Creates an agent and random transitions, whose values float32 represents exactly."""
+    """Creates an agent, and random transitions whose values are exact in float32."""
     random = np.random.default_rng(0)
     drawn = Transition(
         observation=random.standard_normal((rows, sizes[0])),
@@ -80,7 +80,7 @@ def reference(
 
 
 def linears(agent: TD7) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Returns all linear layers by the authors' names, with kernels transposed for PyTorch."""
+    """Returns all linear layers under the authors' names, with kernels transposed for PyTorch."""
     nets = agent.modules.networks()
 
     def plain(layer: Any) -> tuple[np.ndarray, np.ndarray]:

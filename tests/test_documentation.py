@@ -1,4 +1,4 @@
-"""Checks the README and docs: code blocks run, and links, commands and quotes exist."""
+"""Checks the README and docs: code blocks run; links, commands and quoted code exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import eagerly
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-# A block that quotes a file, omitting comments and docstrings.
+# A code block that quotes a file of the repository without comments and docstrings.
 QUOTED = r"```python of=(\S+)\n(.*?)```"
 
 
@@ -61,7 +61,7 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     train = eagerly.train
-    # Settings in the block take precedence.
+    # Settings in the code block take precedence over `SMALL`.
     monkeypatch.setattr(
         eagerly, "train", lambda agent, env, **more: train(agent, env, **SMALL | more)
     )

@@ -50,7 +50,7 @@ def _shown(output: Any) -> str:
 
 
 def _each_line(shown: list[str]) -> str:
-    """Returns the printed lines, each with the prefix "stdout: ", even if some were joined."""
+    """Returns the printed lines with the prefix "stdout: ", also those that one output combines."""
     return re.sub(r"\n(?=\d)", r"\nstdout: ", "".join(shown))
 
 

@@ -1,4 +1,4 @@
-"""The prose check finds the constructions that it lists, and only in prose."""
+"""The check of `tests.prose` finds the constructions that it lists, and only in prose."""
 
 from __future__ import annotations
 

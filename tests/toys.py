@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Counting(gymnasium.Env):
-    """Returns observations (random number of the episode, step in the episode) and rewards of 1.
+    """Returns observations (random number drawn per episode, step in the episode) and rewards of 1.
 
     Args:
         length: Steps in an episode.
@@ -69,7 +69,7 @@ class Mixed(Counting):
 
 
 class Worker(Counting):
-    """Reports its process; exits, hangs or blocks `close`, depending on the action."""
+    """Reports its process id. Some actions make it exit, hang or block `close`."""
 
     def process(self) -> tuple[int, list[str]]:
         return os.getpid(), sorted(sys.modules)
@@ -91,7 +91,8 @@ class Holding(Counting):
     """Holds the interpreter lock for ten minutes in the second step of the first process.
 
     Args:
-        mark: A file that the first process creates in this step. Processes that find it continue.
+        mark: A file that the first process creates in this step. Processes that find this file
+            continue without holding the lock.
     """
 
     def __init__(self, mark: str) -> None:
@@ -180,7 +181,7 @@ class PanicError(BaseException):
 
 
 class Faulty(Counting):
-    """Violates the environment interface in its 145th step or the reset after it.
+    """Violates the environment interface in its 145th step or in the reset after this step.
 
     Args:
         fault: The kind of violation.
@@ -224,7 +225,7 @@ class Faulty(Counting):
 
 
 class Elsewhere(Counting):
-    """Can be created in only one process, as if other processes lacked a package."""
+    """Can be created only in the process `only_in`, as if other processes lacked a package."""
 
     def __init__(self, only_in: int) -> None:
         super().__init__()
@@ -248,7 +249,7 @@ class NanReset(Counting):
 
 
 class Gears(gymnasium.Env):
-    """Returns a number and a gear as observation. The best action equals both, with return 0.
+    """Observations are a number and a gear. The best action repeats both, and has return 0.
 
     The mask in `info` marks the valid gears, which include the matching one. An invalid gear raises
     a `ValueError`.
@@ -301,7 +302,7 @@ class Gears(gymnasium.Env):
 
     @property
     def _says_nothing_valid(self) -> bool:
-        # No action follows the last step, so the mask may be all zeros.
+        # After the last of 8 steps, no action follows, so the mask may be all zeros.
         return self.count == 8 or (self.says == "nothing valid" and self.count == 7)
 
 
@@ -350,7 +351,7 @@ class TextObservations(Counting):
 class Failing(Counting):
     """Raises an error of a given kind in a step, or when created outside the process `made_in`.
 
-    It is defined here because workers import its module, and importing this module is fast.
+    It is defined in this module because workers import the module, and importing it is fast.
     """
 
     def __init__(self, error: str, made_in: int = 0) -> None:
@@ -426,7 +427,7 @@ class Reach(gymnasium.Env):
 
 
 class MixedReach(Reach):
-    """Moves the point by an array, but only if a discrete action is 1."""
+    """Moves the point by the array in the action, but only if the action's discrete entry is 1."""
 
     action_space = gymnasium.spaces.Dict(
         {
@@ -440,7 +441,7 @@ class MixedReach(Reach):
 
 
 class ScaledReach(Reach):
-    """Has a reward that depends on `info` and cannot be computed in batches."""
+    """Computes rewards that depend on `info`, and only for one transition at a time."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(-info["scale"] * np.linalg.norm(achieved - desired))

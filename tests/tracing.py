@@ -42,7 +42,7 @@ _BY_DESCRIPTOR = {
     "sendfile",
 }  # fmt: skip
 _MARKS = {"access", "faccessat", "faccessat2"}
-_OPEN = "/proc/self/fd/"  # followed by the descriptor of an open folder
+_OPEN = "/proc/self/fd/"  # in paths, the descriptor of an open folder follows
 _MARK = "/mark-of-a-traced-process"
 
 
@@ -65,7 +65,7 @@ class Operation:
 
 
 def can_trace() -> bool:
-    """Returns whether this machine lets processes trace children, and has known call numbers."""
+    """Returns whether processes may trace children, and `_NUMBERS` includes this machine."""
     if not _NAMES:
         return False
     child = os.fork()
@@ -83,8 +83,8 @@ def traced(run: Callable[[], None], folder: Path) -> Iterator[Operation]:
     """Runs a function in a forked child and yields each of its file operations in a folder.
 
     Only operations between calls of `begin` and `end` are yielded. At each yield, the child is
-    paused right after the operation, and its other threads before their next system call. The files
-    are therefore those that a process killed there would leave.
+    paused: the calling thread right after the operation, and the other threads before their next
+    system call. The files therefore equal those of a process that was killed at this point.
 
     Args:
         run: The function.
@@ -150,7 +150,7 @@ def _operations(child: int, folder: str) -> Iterator[Operation]:
 
 
 def _path(thread: int, name: str, arguments: list[int]) -> str:
-    """Returns the file that a system call changes, or "" if the call only opens it to read."""
+    """Returns the file that a system call changes, or "" if it only opens a file to read."""
     if name in _BY_DESCRIPTOR or name == "copy_file_range":
         descriptor = arguments[2] if name == "copy_file_range" else arguments[0]
         return _of_descriptor(thread, descriptor)

@@ -1,7 +1,7 @@
 """Short runs with an environment that misbehaves at a random step, including evaluations.
 
-Each run must finish, stop as requested, or end with a `RunError`. If resumed with a correct
-environment, it must equal the undisturbed run.
+Each run must finish, stop as requested, or end with a `RunError`. When it is resumed with a correct
+environment, the result must equal that of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 4,
     "check_env": False,
 }
-_VALUES: dict[str, tuple[int, Any]] = {  # an index in the result of `step`, and its new value
+_VALUES: dict[str, tuple[int, Any]] = {  # (index in the result of `step`, new value)
     "observation of another shape": (0, np.zeros(5)),
     "observation that is NaN": (0, np.full(2, np.nan)),
     "observation None": (0, None),

@@ -1,8 +1,8 @@
 """Networks and Adam in plain NumPy with hand-derived gradients, for the reference agents.
 
-The code is slow and shares nothing with `eagerly.agents`. Networks are lists of (kernel, bias).
-Hidden layers use ReLU, and the actor ends in tanh. A critic concatenates the action to the input of
-layer `join`.
+The code is slow and independent of `eagerly.agents`. A network is a list of (kernel, bias), one
+pair per layer. Hidden layers use ReLU, and the actor ends in tanh. A critic concatenates the action
+to the input of layer `join`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def network_of(variables: list, member: int | None = None) -> Network:
 
 
 def difference(pairs: dict[str, tuple[Network, Network]]) -> str | None:
-    """Returns the name of the first kernel or bias that differs, or None."""
+    """Returns the name of the first kernel or bias that differs within a pair, or None."""
     for name, (ours, theirs) in pairs.items():
         for depth, (layer, other) in enumerate(zip(ours, theirs, strict=True)):
             for part in (0, 1):

@@ -1,7 +1,7 @@
-"""One update of recurrent TD3 in NumPy, as loops over sequences and steps.
+"""One update of recurrent TD3 in NumPy, written as loops over sequences and steps.
 
 Forward passes loop over single steps, and gradients are central differences of the losses. The code
-shares only the order of the weights with `agents/` and `networks/`.
+is independent of `agents/` and `networks/`, but assumes their order of the weights.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Encoder:
 
 
 class ReferenceUpdate:
-    """Updates copies of an agent's weights as the agent's first update does."""
+    """Performs an agent's first update on copies of the agent's weights."""
 
     def __init__(self, agent: Any, memory: str) -> None:
         self.memory, self.config = memory, agent.config
@@ -152,7 +152,7 @@ class ReferenceUpdate:
                 old[...] = tau * new + (1 - tau) * old
 
     def _step(self, weights: Weights, loss: Any, rate: float) -> None:
-        """Makes Adam's first step, with gradients from central differences."""
+        """Updates weights by Adam's first step, with gradients from central differences."""
         gradients = []
         for part in weights:
             gradient = np.zeros_like(part)
@@ -166,7 +166,7 @@ class ReferenceUpdate:
                 gradient[place] = (sides[0] - sides[1]) / 2e-6
             gradients.append(gradient)
         for part, gradient in zip(weights, gradients, strict=True):
-            # In the first step, m / (1 - β₁) and v / (1 - β₂) are the gradient and its square.
+            # In Adam's first step, m / (1 - β₁) is the gradient, and v / (1 - β₂) is its square.
             # Keras adds epsilon before the bias correction, so epsilon is divided by √(1 - β₂).
             epsilon = self.config.adam_epsilon / np.sqrt(1 - 0.999)
             part -= rate * gradient / (np.abs(gradient) + epsilon)

@@ -18,8 +18,8 @@ def test_no_member_is_overridden_by_only_one_algorithm() -> None:
     names = (*agent_names(), *(f"tests.algorithms.{name}" for name in ALGORITHMS))
     kinds = [agent_class(name) for name in names]
     overridden = Counter(name for kind in kinds for name in members & vars(kind).keys())
-    # One override of `critic_loss` is enough, because algorithms call it. Only `Agent` calls the
-    # other members.
+    # Algorithms call `critic_loss`, which justifies it even with a single override. The other
+    # members are called only by `Agent`, so at least two algorithms must override each.
     assert overridden.pop("critic_loss") == 1
     assert overridden["update"] > overridden["build"] > 1
     assert min(overridden.values()) > 1
@@ -38,7 +38,7 @@ def test_few_files_outside_td7_mention_it() -> None:
         if "td7" in (text := path.read_text(encoding="utf-8")) or "TD7" in text
     }
     own = {"agents/td7.py", "agents/td7_config.py", "networks/sale.py"}
-    # The registry, the public names, and help texts of settings that cite the TD7 paper.
+    # These files list the algorithms or the public names, or cite the TD7 paper in help texts.
     others = {"agents/__init__.py", "eagerly/algorithms.py", "eagerly/api.py"}
     others |= {"eagerly/storage/config.py"}
     assert named - own == others

@@ -1,4 +1,4 @@
-"""Builders of actors and critics, including custom builders."""
+"""The built-in and custom classes that build actors and critics."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ def test_the_clock_excludes_the_update_in_progress() -> None:
     clock.count_with(counter)
     assert int(clock.passed()) == 7
     with clock.during(tf.constant(8, tf.int64)):
-        counter.assign(50)  # a call counts all of its updates when it starts
+        # A call adds all of its updates to the counter when it starts.
+        counter.assign(50)
         assert int(clock.passed()) == 7
     assert int(clock.passed()) == 50
 

@@ -1,4 +1,4 @@
-"""Requirements of every registered agent. Registering an agent adds it to these tests."""
+"""Requirements that every registered agent must meet. A new agent is tested once registered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
-# Compiling a TD7 update with XLA takes ten seconds.
+# Compiling a TD7 update takes long: ten seconds with XLA.
 LONG = {("xla", "td7"), ("graph", "td7")}
 MODES_AND_AGENTS = [
     pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
@@ -115,7 +115,8 @@ def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
     """
     differences = []
     for path, values in expected.items():
-        if "optimizer" in path:  # Adam's moments must all be close
+        # The exception does not apply to Adam's moments.
+        if "optimizer" in path:
             np.testing.assert_allclose(found[path], values, 1e-5, 1e-7, err_msg=path)
         differences.append(np.abs(found[path] - values).ravel() - 1e-5 * np.abs(values).ravel())
     difference = np.concatenate(differences)
@@ -127,10 +128,11 @@ def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     mode: str, name: str, tmp_path: Path
 ) -> None:
-    # Multiples of 128 use the cache-friendly gradient of `product`.
+    # Layers whose width is a multiple of 128 use the cache-friendly gradient of `product`.
     sizes = (128, 16) if name == "td7" else (256, 256)
     settings = {"exploration": "ornstein_uhlenbeck", "hidden_sizes": sizes, "batch_size": 64}
-    if (mode, name) != ("xla", "td3"):  # TD3 with XLA already compiles three programs
+    # XLA compiles three programs for TD3 even without these settings.
+    if (mode, name) != ("xla", "td3"):
         settings |= {"schedule": "cosine", "schedule_steps": 5}
         settings |= {"weight_decay": 0.1, "clip_gradients": 0.5}
     agent, buffer = small_agent(name, mode=mode, **settings), filled_buffer()
@@ -157,7 +159,7 @@ def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     other = restored.behavior()
     other.restore(collecting)
     again.restore(sampling)
-    # XLA compiles a program for each number of updates.
+    # XLA compiles a separate program for each number of updates per call.
     for updates in (4,) if mode == "xla" else (1, 3):
         restored.train(again, updates)
     assert equal_weights(weights_of(agent), weights_of(restored))
@@ -304,7 +306,7 @@ def test_the_graph_names_networks_losses_and_optimizers(make_pair: Make) -> None
         "actor_optimizer",
         "target_update",
     ):
-        # In a graph, the second call of a network appends a number to its name.
+        # In a graph, TensorFlow appends a number to the name when a network is called again.
         assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected
     assert make_pair().learner.graph() is None
 
@@ -508,9 +510,9 @@ def test_invalid_weights_are_named_and_change_nothing(agent: Agent) -> None:
 
 # --- settings ---------------------------------------------------------------------------------
 
-# Settings whose effects are tested differently, grouped by test file.
+# Settings whose effects are tested elsewhere, by the file that tests them.
 ELSEWHERE = {
-    "test_conformance.py": ("mode",),  # tested above, without compiling
+    "test_conformance.py": ("mode",),  # in other tests of this file
     "test_own_models.py": ("actor", "critic", "models", "shared_gradient"),
     "test_discrete.py": (
         "exploration_epsilon",
@@ -577,7 +579,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
     elif isinstance(value, tuple):
         changed = (8,)
     elif setting.name == "attention_heads":
-        changed = value * 2  # must divide memory_units
+        changed = value * 2  # the number of heads must divide memory_units
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
     with_it = {"schedule_steps": 3} if setting.name == "schedule" else {}
@@ -586,7 +588,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
 
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    agent = small_agent(name, **dict(settings))  # runs eagerly, without tracing
+    agent = small_agent(name, **dict(settings))  # in eager mode, which needs no tracing
     behavior = agent.behavior()
     stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(buffer_for(agent), 2)
@@ -681,7 +683,7 @@ def test_flat_settings_recreate_equal_settings(name: str) -> None:
 
 
 def _shifted(transitions: Transition) -> Transition:
-    """Returns the same transitions with observations in other units."""
+    """Returns the same transitions with shifted and rescaled observations."""
     return transitions._replace(
         observation=transitions.observation * 50.0 + 7.0,
         next_observation=transitions.next_observation * 50.0 + 7.0,
@@ -700,12 +702,13 @@ def _shifted(transitions: Transition) -> Transition:
 )
 def test_normalization_cancels_the_units_of_observations(name: str, mode: str) -> None:
     settings = {"precision": "float64"}
-    settings |= {"policy_delay": 1} if name == "td3" else {}  # compiles one program instead of two
+    # With this delay, TD3 compiles one program instead of two.
+    settings |= {"policy_delay": 1} if name == "td3" else {}
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, mode=mode, **settings)
     scaled.normalization.update(
         np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4])
-    )  # the mean is 7, and the standard deviation 50
+    )  # these observations have mean 7 and standard deviation 50
     transitions = random_transitions(200)
     for agent, rows in ((plain, transitions), (scaled, _shifted(transitions))):
         buffer = ReplayBuffer(1000, 4, 2, seed=0)

@@ -1,6 +1,6 @@
 """DDPG compared with a NumPy reference, and its parts compared with hand calculations.
 
-Tests that all agents share are in test_conformance.py.
+Tests that apply to all agents are in test_conformance.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
 
 
 def constant_ddpg(**settings: Any) -> DDPG:
-    """Returns an agent whose linear networks have weights for calculations by hand."""
+    """Returns an agent with linear networks and constant weights, for calculations by hand."""
     config = DDPGConfig(hidden_sizes=(), batch_size=1, mode="eager", **settings)
     agent = DDPG(*spaces(1, 1), config, seed=0)
     for model, weights in (
@@ -106,7 +106,7 @@ def test_the_penalty_has_the_gradient_of_weight_decay() -> None:
     with tf.GradientTape() as tape:
         penalty = tf.add_n(critic.losses)
     gradients = tape.gradient(penalty, critic.trainable_variables)
-    assert len(critic.trainable_variables) == 6  # three kernels, three biases
+    assert len(critic.trainable_variables) == 6  # the critic has three kernels and three biases
     for variable, gradient in zip(critic.trainable_variables, gradients, strict=True):
         np.testing.assert_allclose(gradient, 1e-2 * variable.numpy(), rtol=1e-6)
     squares = sum((v.numpy().astype(np.float64) ** 2).sum() for v in critic.variables)

@@ -74,7 +74,8 @@ def test_scores_are_log_probabilities_of_the_valid_choices(dtype: str, masked: b
             np.exp(scores[:, start:stop]), powers / powers.sum(1, keepdims=True), rtol=1e-5
         )
     assert (scores[:, 1:][~valid] == INVALID).all()
-    assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()  # their probability is exactly 0
+    # Invalid choices have a probability of exactly 0.
+    assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()
     np.testing.assert_allclose(head.scores(outputs, observation), scores, rtol=1e-5)
 
 
@@ -122,7 +123,8 @@ def test_exploration_mixes_sampled_and_uniform_choices() -> None:
 def test_modes_agree_and_a_restored_agent_continues_identically(
     name: str, space: gymnasium.Space[Any], tmp_path: Any
 ) -> None:
-    more = {"policy_delay": 1} if name == "td3" else {}  # compiles one program instead of two
+    # With this delay, TD3 compiles one program instead of two.
+    more = {"policy_delay": 1} if name == "td3" else {}
     agents = {m: agent_of(name, space, mode=m, precision="float64", **more) for m in MODES}
     for agent in agents.values():
         metrics = agent.train(filled(agent), 4)

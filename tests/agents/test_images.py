@@ -93,7 +93,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critic_loss_trains() -> None
         assert len(kept["actor"]) == len(actor.variables)
         assert len(kept["critic"]) == len(critic.variables) - len(encoder)
         before = weights_of(each)
-        each.train(filled(each), 1)  # TD3's first update has no actor step
+        each.train(filled(each), 1)  # TD3's first update does not update the actor
         after = weights_of(each)
         moved = {name for name in before if not np.array_equal(before[name], after[name])}
         of_encoder = {name for name in before if name.startswith("actor: ") and "entry_" in name}
@@ -130,7 +130,8 @@ def test_modes_agree_and_a_restored_agent_continues_identically(
     compiled: tuple[str, ...],
     tmp_path: Any,
 ) -> None:
-    settings = settings | ({"policy_delay": 1} if name == "td3" else {})  # compiles one program
+    # With this delay, TD3 compiles one program instead of two.
+    settings = settings | ({"policy_delay": 1} if name == "td3" else {})
     agents, after = {}, {}
     for mode in ("eager", *compiled):
         agents[mode] = agent = agent_of(space, name, mode=mode, **settings)
@@ -190,7 +191,8 @@ def test_all_frames_are_shifted_equally_and_edges_are_repeated() -> None:
     uniform = np.random.default_rng(1).random((2, 500, 1)).astype(np.float32)
     uniform[:, 0], uniform[:, 1] = 1.0, 1e-9
     shifted = shift(tf.constant(rows), tf.constant(uniform)).numpy()
-    np.testing.assert_array_equal(shifted[:, -2:], rows[:, -2:])  # the speed is unchanged
+    # The last two columns, the speed, are not part of the image and therefore not shifted.
+    np.testing.assert_array_equal(shifted[:, -2:], rows[:, -2:])
     seen = set()
     for before, after, drawn in zip(rows, shifted, uniform[:, :, 0].T, strict=True):
         down, right = np.minimum(np.floor(drawn * 5), 4).astype(int) - 2

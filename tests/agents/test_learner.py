@@ -26,7 +26,7 @@ ROWS = 3  # rows per batch
 
 
 class InOrder(UniformSampler):
-    """Samples consecutive positions, weights them by position, and records its feedback."""
+    """Samples consecutive positions with the weight position + 100, and records its feedback."""
 
     def __init__(self, *per_row: str) -> None:
         super().__init__()
@@ -94,7 +94,8 @@ def nothing(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
     ("mode", "calls"),
     [
         *((mode, calls) for mode in ("eager", "graph") for calls in ((12,), (1, 4, 7))),
-        ("xla", (12,)),  # XLA compiles a program for each number of updates
+        # XLA compiles a separate program for each number of updates per call.
+        ("xla", (12,)),
     ],
 )
 def test_metrics_may_differ_between_phases(mode: str, calls: tuple[int, ...]) -> None:
@@ -312,7 +313,7 @@ def test_an_update_is_traced_once_per_phase(mode: str) -> None:
     for updates in (2, 5, 1, 4):
         learner.learn(buffer, updates)
     assert sorted(traced) == [False, True]
-    # Batches with weights require another trace.
+    # A sampler with weights requires a new trace.
     learner.learn(buffer_of(InOrder()), 3)
     assert sorted(traced) == [False, False, True, True]
 

@@ -1,6 +1,6 @@
 """Recurrent agents: padding has no effect, and single steps agree with whole sequences.
 
-An update is also compared with a NumPy reference, which is written as loops.
+Updates are also compared with the NumPy loops of reference_memory.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KINDS = [
     pytest.param("ddpg", "gru", id="ddpg-gru"),
     pytest.param("td3", "attention", id="td3-attention"),
 ]
-# Compiling one kind with XLA takes ten seconds, and the kinds differ little.
+# Compiling with XLA takes ten seconds for each of `KINDS`, and their programs differ little.
 COMPILED = [
     pytest.param(*kind.values, id=kind.id, marks=() if "gru" in kind.values else pytest.mark.long)
     for kind in KINDS
@@ -59,7 +59,7 @@ SMALL = {
 
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
-    # A delay of 2 would double the time for tracing.
+    # A policy delay of 2 would double the time for tracing.
     more = {"policy_delay": 1} if name == "td3" else {}
     more |= {"attention_heads": 2} if memory == "attention" else {}
     return small_agent(name, **SMALL | {"mode": "graph"} | more | {"memory": memory} | settings)
@@ -82,10 +82,10 @@ class Given:
 
 
 def with_padding(rows: np.ndarray, value: float) -> np.ndarray:
-    """Returns rows whose padding is filled with a value, except in the column of roles."""
+    """Returns rows whose padding is set to a value, except in the last column, the role."""
     changed = rows.copy()
     padding = rows[..., -1] == PADDING
-    padding[..., 0] = False  # this row is the first observation
+    padding[..., 0] = False  # the first row holds the first observation
     changed[padding, :-1] = value
     assert padding.any()
     return changed
@@ -97,7 +97,7 @@ FILLS = {"huge": 1e38, "nan": np.nan}
 @pytest.mark.parametrize(
     ("name", "memory", "fill", "mode"),
     [
-        # Huge values reveal an overflow that is multiplied by 0, and NaN any use of padding.
+        # NaN reveals any use of padding. Huge values reveal an overflow that is multiplied by 0.
         pytest.param("td3", "lstm", "huge", "eager", id="td3-lstm-huge"),
         *(pytest.param(*kind.values, "nan", "eager", id=f"{kind.id}-nan") for kind in KINDS),
         *(
@@ -128,7 +128,7 @@ def test_padding_values_do_not_change_losses_and_weights(
 @pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_more_padding_changes_results_only_by_rounding(name: str, memory: str) -> None:
     after = []
-    # Windows of 5 steps have 6 observations. Attention sees all 6 with either length.
+    # Windows of 5 steps have 6 observations. Attention covers all 6 with both lengths below.
     windows = buffer_for(agent_with(name, memory, sequence_length=5)).sample_rows(1, 5)
     for length in (6, 11):
         more = {"adam_epsilon": 1e-3, "mode": "eager"}
@@ -139,7 +139,7 @@ def test_more_padding_changes_results_only_by_rounding(name: str, memory: str) -
         after.append(weights_of(agent))
     for path, values in after[0].items():
         other = after[1][path]
-        if "distances" in path:  # contains one number per visible step
+        if "distances" in path:  # these variables have one number per step that attention covers
             assert not np.any(other[..., 6:])
             other = other[..., :6]
         np.testing.assert_allclose(other, values, 1e-8, 1e-11, err_msg=path)
@@ -203,7 +203,7 @@ def test_burn_in_affects_the_recurrent_state_but_not_the_loss() -> None:
     np.testing.assert_array_equal(batch.mask, learned)
 
     def values(part: str, change: float) -> tuple[np.ndarray, float]:
-        """Returns values and loss after adding `change` to the field `part` of burn-in steps."""
+        """Returns values and loss after `change` is added to the field `part` of burn-in steps."""
         role, changed = window.role[0], np.array(getattr(window, part)[0])
         changed[:, : role.shape[1]][role == BURN_IN] += change
         parts = window._asdict() | {part: changed[np.newaxis]}
@@ -219,14 +219,14 @@ def test_burn_in_affects_the_recurrent_state_but_not_the_loss() -> None:
 
 
 class Weighing(UniformSampler):
-    """Gives each window its index in the batch as weight."""
+    """A sampler in which the weight of each window is its index in the batch."""
 
     def weights(self, places: np.ndarray) -> np.ndarray:
         return np.tile(np.arange(5, dtype=np.float32), (len(places), 1))
 
 
 class Told(TD3):
-    """Trains nothing. Its metrics are the weighted sum of rewards and its expected value."""
+    """Trains nothing. Returns the weighted sum of rewards, and the sum expected, as metrics."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         of_windows = tf.reduce_sum(tf.reshape(batch.reward, [5, 6]), axis=1)
@@ -259,7 +259,7 @@ def test_an_update_equals_slow_loops_in_numpy(memory: str, mode: str) -> None:
         "sequences_per_update": 3,
         "policy_delay": 1,
         "target_noise": 0.0,
-        "adam_epsilon": 0.1,  # if small, Adam's first step would be only the sign of the gradient
+        "adam_epsilon": 0.1,  # with a small epsilon, Adam's first step ignores the gradient's size
         "actor_learning_rate": 0.125,
         "critic_learning_rate": 0.25,
         "tau": 0.25,

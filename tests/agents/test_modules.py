@@ -1,4 +1,4 @@
-"""Modules (networks with optimizers and targets): variable groups, updates and validation."""
+"""Modules (networks with optimizers and target networks): variables, updates and validation."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_target_starts_as_a_copy_and_follows_by_tau() -> None:
     network.w.assign([5.0, 6.0])
     network.mean.assign([3.0])
     modules.update_targets(0.25)
-    # Trained variables move a quarter of the way. Others are copied.
+    # Trained variables move a quarter of the way to the network. Others are copied.
     assert values(target) == [[1 + 0.25 * 4, 2 + 0.25 * 4], [0.5], [3.0]]
     assert values(network) == [[5.0, 6.0], [0.5], [3.0]]
 
@@ -152,7 +152,8 @@ def step(module: Module) -> None:
 
 def test_minimize_updates_only_learned_variables() -> None:
     network, target = Network(), Network()
-    # The gradients are x and 1. Adam's first step is the learning rate times their negative sign.
+    # The gradients are x and 1. Adam's first step has the size of the learning rate and the
+    # opposite sign.
     step(Module("one", network, target=target, optimizer=adam()))
     expected = [[1 - 0.125, 2 + 0.125], [0.5 - 0.125]]
     for found, value in zip(values(network)[:2], expected, strict=True):
@@ -185,8 +186,8 @@ def falling(factor: float = 0.5) -> Any:
     return schedules.ExponentialDecay(0.5, decay_steps=1, decay_rate=factor)
 
 
-# For each optimizer: a factory, the learning rates of its first two steps (None: not checked), and
-# the number of its variables if it trains two.
+# Each entry has a factory of the optimizer, the learning rates of its first two steps (None: not
+# checked), and the number of its variables when it trains two variables.
 OPTIMIZERS = {
     "ours": (lambda: adam(0.5), None, 2 + 4),
     "SGD": (lambda: keras.optimizers.SGD(0.5), (0.5, 0.5), 2),
@@ -223,7 +224,7 @@ def test_any_keras_optimizer_trains_a_module_and_can_be_restored(
     saved.write(str(tmp_path / "saved"))
     step(one)
     if rates:
-        down = sum(rates)  # to be multiplied by the gradients, x and 1
+        down = sum(rates)  # SGD subtracts this sum times the gradients, x and 1
         for found, value in zip(
             weights(one), ([1 - down, 2 + 2 * down], [0.5 - down]), strict=True
         ):
@@ -263,7 +264,7 @@ def test_the_configured_learning_rate_survives_restoring(tmp_path: Path) -> None
 
 
 class Copying(DDPG):
-    """DDPG whose targets are copied between calls."""
+    """DDPG whose target networks are copied between calls."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         modules = super().build(builder)

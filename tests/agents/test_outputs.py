@@ -1,4 +1,4 @@
-"""Interpretation of an actor's outputs in updates: sampling and gradients."""
+"""Conversion of an actor's outputs to actions in updates: sampling and gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 
 class Drawn:
-    """Replaces `UpdateRandom` with fixed pairs of uniform random numbers `[2, B, A]`."""
+    """A replacement of `UpdateRandom` that returns fixed uniform random numbers `[2, B, A]`."""
 
     def __init__(self, uniform: Any) -> None:
         self._uniform = tf.constant(uniform, tf.float32)
@@ -34,7 +34,7 @@ class Drawn:
 
 
 def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed:
-    """Returns the operations on outputs in an update whose random numbers are `uniform`."""
+    """Returns the operations on an actor's outputs, with `uniform` as the random numbers."""
     rows, actions = np.shape(uniform)[1], Actions(space)
     return Mixed(Drawn(uniform), (rows, actions.size), actions, AgentConfig(**settings))
 
@@ -48,7 +48,7 @@ def test_continuous_actions_are_unchanged_or_smoothed_by_clipped_noise() -> None
     assert outputs.greedy(scores) is outputs.differentiable(scores) is scores
     assert outputs.penalty(scores, None) == 0.0
     smoothed = outputs.target_smoothed(scores, 10.0, 0.5).numpy()
-    assert smoothed.min() == 0.25  # the noise is at most 0.5, and an action at most 1
+    assert smoothed.min() == 0.25  # 0.75 - 0.5, as the noise is clipped to ±0.5
     assert smoothed.max() == 1.0
     ends = tf.constant([[1.0, -1.0], [0.5, -0.995]])
     np.testing.assert_array_equal(outputs.saturation(ends), [[True, True], [False, True]])
@@ -70,13 +70,14 @@ def test_choices_are_sampled_by_their_probabilities() -> None:
     other = outputs.hard(outputs.differentiable(several)).numpy()
     np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
     same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
-    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent draws
+    # The two samples are independent.
+    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)
 
 
 def test_the_smallest_and_largest_uniforms_give_finite_noise() -> None:
     outputs = mixed(Discrete(2), [[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     scores = tf.zeros((1, 2))
-    # The larger uniform number gives the larger noise, and both noises are finite.
+    # The larger of two uniform numbers gives the larger noise. All noise is finite.
     np.testing.assert_array_equal(outputs.greedy(scores), [[0, 1]])
     relaxed = outputs.differentiable(scores)
     assert np.isfinite(relaxed).all()
@@ -99,7 +100,7 @@ def test_alternatives_change_one_choice_at_a_time() -> None:
 
 
 class Linear(tf.Module):
-    """A network for both roles: an actor with constant logits, and a critic of choices."""
+    """An actor with constant logits, or a critic with one constant value per choice."""
 
     def __init__(self, values: list[float]) -> None:
         super().__init__()
@@ -139,8 +140,8 @@ def test_the_actor_gradient_is_that_of_the_expected_value_over_choices(mask: lis
 def test_the_penalty_is_the_mean_squared_deviation_of_valid_scores() -> None:
     outputs = mixed(MIXED, np.ones((2, 1, 9)), logit_penalty=0.1)
     scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
-    # The valid scores of the first choice are -1 and -3, with a mean squared deviation of 1. Those
-    # of the second are equal, and the third has only one, so their deviations are 0.
+    # The valid scores of the first choice are -1 and -3, whose mean squared deviation is 1. The
+    # second choice has equal scores and the third a single valid one, so their deviations are 0.
     np.testing.assert_allclose(outputs.penalty(tf.constant(scores), None), 0.1 / 3)
     two = tf.constant(np.concatenate([scores, np.zeros((1, 9), np.float32)]))
     np.testing.assert_allclose(outputs.penalty(two, None), 0.05 / 3)
@@ -181,7 +182,7 @@ def test_the_actor_gradient_flows_only_through_the_action(mode: str) -> None:
             values = outputs.values(networks.value, ROWS, action)
             loss = tf.reduce_sum(values * [1.0, 2.0, 3.0])
         found = tape.gradient(loss, [networks.w, networks.k, networks.c])
-        assert found[2] is None  # no gradient reaches the critic's own variables
+        assert found[2] is None  # the critic's weights c get no gradient
         return values, found[0], found[1]
 
     values, of_w, of_k = COMPILERS[mode](through)()
@@ -189,10 +190,10 @@ def test_the_actor_gradient_flows_only_through_the_action(mode: str) -> None:
     k, (_, c1, c2) = networks.k.numpy()[0], networks.c.numpy()[:, 0]
     a = np.tanh(h * k)
     np.testing.assert_allclose(values, 2 * h[:, 0] + a @ [c1, c2] + a[:, 0] * a[:, 1], 1e-6)
-    # dq/da is (c₁ + a₂, c₂ + a₁), and da is (1 - a²) d(h k). The weights of the rows are 1, 2, 3.
+    # dq/da is (c₁ + a₂, c₂ + a₁), and da is (1 - a²) d(h k). The loss weights rows by 1, 2 and 3.
     slope = np.stack([c1 + a[:, 1], c2 + a[:, 0]], 1) * (1 - a**2) * [[1.0], [2.0], [3.0]]
     np.testing.assert_allclose(of_k, [(h * slope).sum(axis=0)], 1e-5)
-    # The gradient of w flows only through the action. The critic's term 2 h contributes nothing.
+    # The gradient reaches w only through the action, and not through the critic's term 2 h.
     np.testing.assert_allclose(of_w[:, 0], (slope @ k) @ ROWS.numpy(), 1e-5)
 
 
@@ -216,7 +217,7 @@ def test_the_gradient_of_choices_compares_all_values_and_does_not_reach_critics(
     outputs = mixed(space, np.full((2, 2, 4), 0.5))
 
     def value(observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        # The square makes the gradient depend on the continuous action.
+        # With the square, the gradient depends on the continuous action.
         assert action.shape[0] == 2 * alternatives
         return tf.linalg.matvec(action[:, 1:], c[1:]) + c[0] * action[:, 0] ** 2
 
@@ -230,8 +231,8 @@ def test_the_gradient_of_choices_compares_all_values_and_does_not_reach_critics(
         return values, slope
 
     values, slope = COMPILERS[mode](through)()
-    # The most likely choices are the second and the first. The gradient of each choice is its value
-    # minus 3, the mean of 1, 5 and 3.
+    # The most likely choice is the second in the first row, and the first in the second row. The
+    # gradient of each choice is its value minus 3, the mean of 1, 5 and 3.
     np.testing.assert_allclose(values, [5 + 0.5 * 0.25**2, 1 + 0.5 * 0.5**2])
     np.testing.assert_allclose(slope[0], [0.25, -2, 2, 0])
     np.testing.assert_allclose(slope[1], [10 * 0.5, -20, 20, 0])

@@ -1,4 +1,4 @@
-"""Custom models: all supported kinds, shared variables, and a message for each mistake."""
+"""Custom models: all supported kinds, shared variables, and the errors for invalid models."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Plain(tf.Module):
 
 
 class Untold(Late):
-    """Like `Late`, but `call` has no argument `training`, so Keras passes it to the layers."""
+    """Like `Late`, but `call` has no argument `training`. Keras passes its value to the layers."""
 
     def call(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
         inputs = observation if action is None else tf.concat([observation, action], -1)
@@ -138,7 +138,7 @@ KINDS = {
 
 
 def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
-    # `hidden_sizes` requires a built-in network.
+    # If both networks are custom, `hidden_sizes` is rejected.
     sizes = {} if actor and critic else {"hidden_sizes": (8,)}
     config = TD3Config(**SMALL | sizes | settings)
     return TD3(*spaces(), config, seed=seed, actor=actor, critic=critic)
@@ -182,7 +182,7 @@ def test_every_kind_of_model_trains_and_can_be_restored_in_every_mode(
         assert weights <= moved
     for name, values in after["eager"].items():
         np.testing.assert_allclose(after[mode][name], values, 1e-3, 1e-5, err_msg=name)
-    # Restoring in graph mode, which is tested in test_conformance.py, takes long.
+    # Graph mode is slow here, and test_conformance.py already tests restoring in graph mode.
     restored = "eager" if mode == "graph" else mode
     again, buffer = agent_of(*KINDS[kind], seed=3, mode=restored), filled_buffer()
     reseed(again, 0)
@@ -207,7 +207,7 @@ def test_the_factory_is_called_for_every_critic_and_every_target() -> None:
     assert len(made) == 6
     kernels = [model.trainable_variables[0].numpy() for model in made]
     assert not np.allclose(kernels[0], kernels[1])
-    np.testing.assert_array_equal(kernels[0], kernels[3])  # targets start as copies
+    np.testing.assert_array_equal(kernels[0], kernels[3])  # target networks start as copies
     values = agent.critic.network(tf.zeros((5, 4)), tf.zeros((5, 2)))
     assert values.shape == (3, 5)
     single = made[1]([tf.zeros((5, 4)), tf.zeros((5, 2))])
@@ -390,7 +390,8 @@ def test_shared_variables_are_saved_once_and_update_their_targets_once(tmp_path:
         "critic_target/c",
         "updates/updates:0",
     ]
-    # The target moves by a quarter of the difference once, not twice: 1 + (3 - 1) / 4.
+    # The shared target variable moves by a quarter of the difference once, not once per network:
+    # 1 + (3 - 1) / 4.
     shared.assign([[3.0], [0.5], [0.0], [0.0]])
     agent.modules.update_targets(0.25)
     (target,) = (v for v in agent.actor.target.variables if v.path == "w")
@@ -408,7 +409,7 @@ def test_a_setting_selects_the_losses_that_train_shared_variables(
         shared_gradient=setting, critic_learning_rate=0.5, actor_learning_rate=0.5
     )
     variables = [*agent.actor.network.variables, *agent.critic.network.variables]
-    # In the batch: o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
+    # The batch has o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
     observation, action = tf.constant([[1.0, 2.0, 0, 0]]), tf.constant([[0.5, 0.0]])
     batch = Batch(observation, action, tf.zeros(1), tf.zeros(1), observation)
     counts = [len(o.variables) for o in (agent.actor.optimizer, agent.critic.optimizer)]
@@ -566,7 +567,7 @@ MISTAKES = {
 
 
 class Ended(tf.Module):
-    """A linear map followed by `end`."""
+    """A linear layer followed by the function `end`."""
 
     def __init__(self, outputs: int, end: Any, inputs: int = 4) -> None:
         super().__init__()
@@ -627,7 +628,7 @@ def test_shared_gradient_requires_shared_variables() -> None:
 
 
 class Around(keras.Model):
-    """A critic that contains a whole actor."""
+    """A critic model that contains a complete actor."""
 
     def __init__(self, actor: Any) -> None:
         super().__init__()

@@ -103,7 +103,7 @@ def test_actor_steps_update_the_ranges_and_the_target_copies_them() -> None:
     begun = ranges_of(agent)
     for mine, its in zip(begun, ranges_of(agent, "actor_target"), strict=True):
         np.testing.assert_array_equal(mine, its)
-    agent.train(buffer, 1)  # only every second update trains the actor
+    agent.train(buffer, 1)  # does not train the actor, because every second update does
     for before, after in zip(begun, ranges_of(agent), strict=True):
         np.testing.assert_array_equal(before, after)
     agent.train(buffer, 1)
@@ -141,7 +141,7 @@ def test_quantization_ranges_are_reported_as_curves() -> None:
     agent = small_agent("td3", **INT8)
     agent.train(filled_buffer(), 2)
     low, high = ranges_of(agent)
-    names = ["input", "hidden_1", "hidden_2", "action"]  # logits exist only for choices
+    names = ["input", "hidden_1", "hidden_2", "action"]  # "logits" exist only with choices
     assert agent.scalars() == {
         f"ranges/{name}_{end}": values[index]
         for end, values in (("low", low), ("high", high))

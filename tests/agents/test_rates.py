@@ -29,7 +29,8 @@ def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
 def test_a_linear_schedule_decays_for_actor_and_critic_and_then_stays_constant() -> None:
     settings = {"schedule": "linear", "schedule_steps": 4, "schedule_end": 0.5}
     found = rates_of(6, actor_learning_rate=0.1, policy_delay=2, **settings)
-    # Update k uses the learning rate after k - 1 updates. In 4 updates, the rate falls to one half.
+    # Update k uses the schedule's value after k - 1 updates. Within 4 updates, the learning rate
+    # falls to one half.
     expected = np.array([1.0, 1 - 1 / 8, 1 - 2 / 8, 1 - 3 / 8, 0.5, 0.5])
     np.testing.assert_allclose(found["learning_rate/critic"], 0.2 * expected, 1e-6)
     np.testing.assert_allclose(found["learning_rate/actor"], 0.1 * expected, 1e-6)
@@ -71,8 +72,8 @@ def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[floa
 def test_gradients_are_clipped_by_their_norm_over_all_variables(
     largest: float, expected: list[float]
 ) -> None:
-    optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # the norm is 5
-    # Adam's first momentum is (1 - 0.9) g.
+    optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # a norm of 5
+    # After one step, Adam's momentum is (1 - 0.9) g.
     found = [float(slot.numpy()[0]) for slot in optimizer._momentums]
     np.testing.assert_allclose(found, [0.1 * each for each in expected], 1e-6)
 
@@ -138,7 +139,7 @@ def test_schedule_settings_without_effect_are_rejected() -> None:
     ],
 )
 def test_rates_are_the_same_in_every_mode(mode: str, schedule: str) -> None:
-    # test_conformance.py tests, with a schedule, that the division into calls has no effect.
+    # The conformance tests check schedules with different divisions of updates into calls.
     settings = {"schedule": schedule, "schedule_steps": 6, "clip_gradients": 0.5}
     settings |= {"weight_decay": 0.01, "hidden_sizes": (128, 16)}
     after = []

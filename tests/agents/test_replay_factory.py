@@ -1,4 +1,4 @@
-"""The sampler, accumulator and critic loss that an agent's replay settings select."""
+"""Tests which sampler, accumulator and critic loss an agent's replay settings select."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_huber_loss_applies_weights_and_masks() -> None:
 
 
 def test_lap_has_the_same_expected_gradient_as_pal_with_uniform_sampling() -> None:
-    """Tests the equivalence of LAP and PAL shown by Fujimoto et al. 2020."""
+    """Tests the equivalence of LAP and PAL, which Fujimoto et al. 2020 prove."""
     random, exponent = np.random.default_rng(0), 0.4
     td_error = random.normal(size=64) * 3
     values = tf.Variable(td_error[np.newaxis])
@@ -74,7 +74,8 @@ def test_lap_has_the_same_expected_gradient_as_pal_with_uniform_sampling() -> No
     sampler.feedback(every, {"td_error": np.abs(td_error)[np.newaxis].astype(np.float32)})
     chances = sampler.priorities() / sampler.priorities().sum()
     with tf.GradientTape() as tape:
-        weight = tf.constant(64 * chances, tf.float64)  # expected counts of the rows in a batch
+        # The weight of a row is its expected count in a batch.
+        weight = tf.constant(64 * chances, tf.float64)
         loss = losses.critic_loss(values, tf.zeros(64, tf.float64), None, weight, huber)
     expected = tape.gradient(loss, values)
     with tf.GradientTape() as tape:
@@ -102,7 +103,7 @@ def test_td_errors_of_a_call_become_priorities(name: str, sampling: str) -> None
 
 
 class Chain(gymnasium.Env[Any, Any]):
-    """Five one-hot states in a row. Actions have no effect, and the last state terminates."""
+    """A chain of five one-hot states. Actions have no effect, and the last state terminates."""
 
     REWARDS = (1.0, -2.0, 3.0, 0.5, 2.0)
     observation_space = gymnasium.spaces.Box(0, 1, (5,), np.float32)

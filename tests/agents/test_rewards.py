@@ -1,4 +1,4 @@
-"""Scaling of rewards in updates, also by the standard deviation of discounted returns."""
+"""Scaling of rewards by a constant or by the standard deviation of discounted returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.helpers import equal_weights, random_transitions, small_agent, weight
 
 ENDED = [[False, False], [True, False], [False, False]]
 REWARDS = [[1.0, 0.0], [2.0, 4.0], [8.0, -4.0]]
-# The discounted sums of rewards so far, with a discount of 1/2. They restart after an episode.
+# Discounted sums of the rewards of an episode so far, with a discount of 1/2. Values alternate
+# between the two environments.
 RETURNS = [1.0, 0.0, 2.0 + 0.5, 4.0, 8.0, -4.0 + 0.5 * 4.0]
 
 
@@ -51,7 +52,7 @@ def test_normalized_rewards_train_like_rewards_stored_in_the_new_unit(mode: str)
     plain = trained(small_agent("ddpg", **settings), 3.0 / np.std(RETURNS))
     after = weights_of(trained(normalised))
     for path, values in weights_of(plain).items():
-        # The replay buffer stores float32.
+        # The replay buffer rounds rewards to float32.
         np.testing.assert_allclose(after[path], values, 1e-4, 1e-5, err_msg=path)
     np.testing.assert_allclose(normalised.metrics["rewards/scale"], [3.0 / np.std(RETURNS)] * 3)
 
@@ -99,7 +100,7 @@ def test_returns_in_progress_and_statistics_are_restored_exactly() -> None:
     other.restore(saved["behavior"])
     observe(other, REWARDS[2:], ENDED[2:])
     np.testing.assert_equal(agent.state(), whole.state())
-    other.on_reset(np.array([False, True]))  # environment 1 is reset instead of restored
+    other.on_reset(np.array([False, True]))  # environment 1 starts a new episode
     assert other.state()["returns"]["returns"].tolist() == [8.0, 0.0]
     with pytest.raises(ValueError, match=r"returns of DiscountedReturns must be a finite array"):
         other.restore(saved["behavior"] | {"returns": {"returns": [None]}})

@@ -1,4 +1,4 @@
-"""Intervals that are due in an update, and the division of updates into periods and runs."""
+"""Which intervals end at an update, and how a call's updates are divided into periods."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """TD3 compared with a NumPy reference, and its parts compared with hand calculations.
 
-Tests that all agents share are in test_conformance.py.
+Tests that apply to all agents are in test_conformance.py.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
         {"n_critics": 1, "policy_delay": 1},
         {
             **{"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
-            "hidden_sizes": (128, 16),  # 128 uses the cache-friendly gradient of `product`
+            "hidden_sizes": (128, 16),  # width 128: cache-friendly gradient of `product`
         },
         pytest.param(
             {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
@@ -95,7 +95,7 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
 
 
 def constant_td3(**settings: object) -> TD3:
-    """Returns an agent whose linear networks have weights for calculations by hand."""
+    """Returns an agent with linear networks and constant weights, for calculations by hand."""
     agent = TD3(
         *spaces(1, 1),
         TD3Config(hidden_sizes=(), batch_size=1, mode="eager", **settings),
@@ -127,7 +127,7 @@ def one_transition(sampler: Any = None, **changes: float) -> ReplayBuffer:
 def test_the_critic_loss_equals_a_hand_calculation() -> None:
     agent = constant_td3(target_noise=0.0)
     metrics = agent.train(one_transition(), 1)
-    # The next action is tanh(0) = 0, with values 1*4 + 2*0 = 4 and, for the second critic, 4 + 5.
+    # The next action is tanh(0) = 0. Its values are 1*4 + 2*0 = 4 and, in critic 2, 4 + 5 = 9.
     target = 10 + 0.5 * min(4, 4 + 5)
     first, second = 3 + 2 * 0.5, 3 + 2 * 0.5 + 5
     assert metrics["losses/critic"][0] == (first - target) ** 2 + (second - target) ** 2
@@ -150,7 +150,7 @@ class Weighing(UniformSampler):
 def test_a_sampler_weights_the_critic_loss_and_receives_the_largest_error() -> None:
     agent, sampler = constant_td3(target_noise=0.0), Weighing()
     metrics = agent.train(one_transition(sampler), 1)
-    # As above, the values are 4 and 9, and the target is 12.
+    # As in the hand calculation above, the values are 4 and 9, and the target is 12.
     assert metrics["losses/critic"][0] == 0.25 * ((4 - 12) ** 2 + (9 - 12) ** 2)
     np.testing.assert_array_equal(sampler.told, [[8.0]])
 
@@ -165,7 +165,7 @@ def test_termination_stops_bootstrapping_and_truncation_does_not() -> None:
 def test_smoothing_noise_affects_the_target() -> None:
     agent = constant_td3(target_noise=100.0, target_noise_clip=0.25)
     metrics = agent.train(one_transition(), 1)
-    # The noise is clipped to ±0.25, and the critics multiply it by 2.
+    # The noise is clipped to ±0.25, which changes the critics' values by ±0.5.
     assert metrics["values/target_mean"][0] in (10 + 0.5 * 3.5, 10 + 0.5 * 4.5)
 
 
@@ -196,7 +196,7 @@ def test_actor_and_targets_change_every_policy_delay_updates(delay: int) -> None
 
 
 class Numbered(TD3):
-    """Trains nothing. Each of its metrics is the number of the update that returned it."""
+    """Trains nothing. The value of each metric is the number of the update that returns it."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         moves = phase.is_multiple_of(self.config.policy_delay)
@@ -211,7 +211,7 @@ def test_actor_updates_do_not_depend_on_the_division_into_calls(mode: str, delay
     config = TD3Config(policy_delay=delay, batch_size=8, hidden_sizes=(8,), mode=mode)
     agent, buffer = Numbered(*spaces(), config, seed=0), filled_buffer()
     before = 0
-    # In graph mode, each number of updates is a separate program.
+    # Graph mode compiles a separate program for each number of updates per call.
     more = ((2, 2, 2, 14), (1,) * 20) if mode == "eager" else ()
     for calls in ((20,), (1, 12, 7), *more):
         metrics = [agent.train(buffer, updates) for updates in calls]

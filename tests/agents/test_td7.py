@@ -1,4 +1,4 @@
-"""A TD7 update compared with a NumPy reference, and the target copies between updates."""
+"""Tests TD7 updates against a NumPy reference, and the copying of targets between updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 class LeastConfig(AgentConfig):
-    """Settings without those of the recurrent core."""
+    """The settings common to all agents, without those of the recurrent core."""
 
     WITHOUT = frozenset({"memory", "memory_units"})
 
@@ -96,7 +96,7 @@ def weights_by_group(agent: TD7) -> dict[str, dict[str, np.ndarray]]:
 def test_an_update_follows_the_equations_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, rng = small(precision="float64", copy_every=1), np.random.default_rng(0)
     buffer = filled_buffer()
-    agent.train(buffer, 1)  # the fixed encoder and its target now differ
+    agent.train(buffer, 1)  # after this update, the fixed encoder differs from its target
     agent.train(buffer, 1)
     s, next_s = rng.normal(size=(2, 8, 4))
     a, r = rng.uniform(-1, 1, (8, 2)), rng.normal(size=8) * 3
@@ -114,7 +114,7 @@ def test_an_update_follows_the_equations_of_the_paper(monkeypatch: pytest.Monkey
     metrics, per_row = agent.update(batch, random, phase)
     after = weights_by_group(agent)
 
-    # y = r + γ clip(min Q'(s', clip(π'(s') + clip(ε)))), with embeddings of the target encoder
+    # y = r + γ clip(min Q'(s', clip(π'(s') + clip(ε)))), with the target encoder's embeddings
     of_targets = before["fixed_encoder_target"]
     zs = states(of_targets, next_s)
     noise = 0.2 * _random(number).normal((8, 2)).numpy()
@@ -127,7 +127,7 @@ def test_an_update_follows_the_equations_of_the_paper(monkeypatch: pytest.Monkey
     zs, zsa = states(fixed, s), pairs(fixed, states(fixed, s), a)
 
     def of_encoder(w: Weights) -> float:
-        wanted = states(before["encoder"], next_s)  # no gradient flows through this target
+        wanted = states(before["encoder"], next_s)  # a target, which passes no gradient
         return float(np.square(pairs(w, states(w, s), a) - wanted).mean())
 
     def of_critics(w: Weights) -> float:

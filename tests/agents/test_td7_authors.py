@@ -24,7 +24,7 @@ WIDTH = 64
 
 @pytest.fixture
 def authors(request: pytest.FixtureRequest) -> Any:
-    """Imports the authors' module `TD7`, and removes it after the test."""
+    """Imports the authors' module `TD7`, and removes it from `sys.modules` after the test."""
     folder = request.config.getoption("--td7-authors")
     if folder is None:
         pytest.skip("requires --td7-authors, the directory of the authors' code")
@@ -68,7 +68,7 @@ def test_300_updates_equal_those_of_the_authors(authors: Any, mode: str) -> None
                 enc_hdim=WIDTH,
                 critic_hdim=WIDTH,
                 actor_hdim=WIDTH,
-                discount=float(np.float32(0.99)),  # the replay buffer stores float32
+                discount=float(np.float32(0.99)),  # rounded, as in the replay buffer
             ),
         )
         for name, layers in linears(agent).items():
@@ -120,5 +120,5 @@ def test_300_updates_equal_those_of_the_authors(authors: Any, mode: str) -> None
     far["high"] = abs(theirs.max_target - float(limits.high.numpy()))
     far["priorities"] = np.abs(memory.priority.numpy() - sampler.priorities()).max()
     far["highest"] = abs(memory.max_priority - sampler.highest)
-    assert theirs.max_target > 1.0 > -1.0 > theirs.min_target  # targets exceed ±1
+    assert theirs.max_target > 1.0 > -1.0 > theirs.min_target  # some targets are outside ±1
     assert max(far.values()) < 1e-6

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 
 class Joined(nn.Module):
-    """A network that concatenates its inputs, with running statistics."""
+    """A network that concatenates its inputs, and has running statistics (`BatchNorm`)."""
 
     def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Dropping(nn.Module):
 @pytest.mark.parametrize("training", [True, False])
 def test_the_backward_pass_uses_the_random_numbers_of_the_forward_pass(training: bool) -> None:
     module = Dropping(4, 1, nn.Identity())
-    if not training:  # drops values in evaluation mode, too
+    if not training:  # dropout is also active in evaluation mode
         module.dropout.forward = lambda hidden: nn.functional.dropout(hidden, 0.5, True)
     wrapped = TorchModule(module)
     weight, bias = (

@@ -1,4 +1,4 @@
-"""Random numbers of the train body: the same in every mode, normal and independent."""
+"""Random numbers in updates are the same in every mode, normally distributed and independent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_random_numbers_differ_between_updates_and_do_not_depend_on_calls(mode: 
     together = drawn(9)
     assert len(together) == 4
     assert all(len(np.unique(values)) == 9 for values in together)
-    cuts = (1, 2, 6) if mode == "eager" else (3, 3, 3)  # equal calls share one program
+    cuts = (1, 2, 6) if mode == "eager" else (3, 3, 3)  # calls of equal length share one program
     np.testing.assert_array_equal(together, drawn(*cuts))
     alone = [numbers(1 + k, 3) for k in range(9)]
     np.testing.assert_array_equal(together[0], [each.uniform((4,))[0] for each in alone])
@@ -133,7 +133,7 @@ def test_numbers_are_standard_normal() -> None:
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_an_update_cannot_read_the_number_of_updates_made(mode: str) -> None:
-    # In a traced program, the number would silently be a constant, the same in every update.
+    # A traced program would contain the number as a constant, so every update would use it again.
     class Keyed(TD3):
         def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> Any:
             return super().target(batch, next_action, random) + float(self.updates)

@@ -47,7 +47,7 @@ from eagerly.algorithms import (
 
 
 class CrossQConfig(TD3Config):
-    """Settings of CrossQ: those of TD3 without tau, and two others.
+    """Settings of CrossQ: those of TD3 without tau, and two more.
 
     "(authors)" marks values from the code of the paper's authors.
     """
@@ -57,7 +57,7 @@ class CrossQConfig(TD3Config):
         "critic_learning_rate": 1e-3,  # as in the paper
         "policy_delay": 3,  # as in the authors' code
     }
-    WITHOUT = {"tau"}  # there are no target networks
+    WITHOUT = {"tau"}  # CrossQ has no target networks
 
     adam_beta1: float = setting(
         0.5, "Adam's decay rate of the first moment (authors)", at_least=0, below=1
@@ -67,7 +67,7 @@ class CrossQConfig(TD3Config):
     )
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Validates that the networks of this file support the spaces and settings."""
+        """Validates that this file's networks support the spaces and the settings."""
         super().check_spaces(observations, actions)
         replaced = self.remembers or self.has_custom_models or self.layer_norm
         if replaced or actions.choices or not observations.is_one_vector:
@@ -163,10 +163,10 @@ class CrossQ(TD3):
         observation = tf.concat([batch.observation, batch.next_observation], axis=0)
         action = tf.concat([batch.action, next_action], axis=0)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            # q, q' = Q([s, s'], [a, a']), in training mode, which uses this batch's statistics
+            # q, q' = Q([s, s'], [a, a']). Training mode normalizes with this batch's statistics.
             both = self.critic(observation, action, training=True)
             values, next_values = tf.split(both, 2, axis=1)  # [C, B] each
-            # y = r + γ min_i q'_i, without gradient
+            # y = r + γ min_i q'_i. No gradient flows through y.
             target = losses.clipped_target(batch.reward, batch.discount, next_values)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
         self.critic.minimize(loss, tape)

@@ -2,11 +2,11 @@
 
 Ota, Oiki, Jha, Mariyama and Nikovski 2020, "Can Increasing Input Dimensionality Improve Deep
 Reinforcement Learning?" (OFENet): networks receive features of the observation together with the
-observation itself. The features are learned by predicting the next observation from them and the
-action.
+observation itself. An encoder learns these features by predicting the next observation from the
+features and the action.
 
-Differences from the paper: a small network replaces its dense blocks, and only the critics receive
-features, so that the actor is TD3's. Target critics use the current encoder's features.
+Differences from the paper: a small network replaces the paper's dense blocks, and only the critics
+receive features. The actor is TD3's. Target critics use the current encoder's features.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from eagerly.algorithms import (
 
 
 class EncodedConfig(TD3Config):
-    """Settings of TD3 and the encoder."""
+    """Settings of TD3 and of the encoder."""
 
     features: int = setting(64, "Number of features per observation", at_least=1, at_most=2**14)
     encoder_learning_rate: float = setting(1e-3, "Adam learning rate of the encoder", above=0)
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Validates that the critics of this file support the spaces and settings."""
+        """Validates that this file's critics support the spaces and the settings."""
         super().check_spaces(observations, actions)
         odd = self.remembers or self.has_custom_models or self.normalize_observations
         if odd or observations.masked or not observations.is_one_vector:
@@ -55,7 +55,7 @@ class EncodedConfig(TD3Config):
 
 
 class Encoder(keras.Model):
-    """Predicts next observations `[B, O]` from the features of observations and from actions."""
+    """Predicts next observations `[B, O]` from actions and the features of observations."""
 
     def __init__(self, observation_size: int, features: int, dtype: str) -> None:
         super().__init__(name="encoder", dtype=dtype)
@@ -74,7 +74,7 @@ class Encoder(keras.Model):
 
 
 class EncodedBuilder(ModelBuilder):
-    """Builds critics of observations and their features."""
+    """Builds critics whose inputs are observations, their features and actions."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
         """Builds the critics. `encoder` is None: `check_spaces` rejects spaces that need one."""
@@ -99,7 +99,7 @@ class EncodedTD3(TD3):
         """Builds the modules of TD3 and the encoder."""
         size, dtype = builder.observations.size, self.config.variable_dtype
         network = Encoder(size, self.config.features, dtype)
-        # This call creates the variables.
+        # The first call of the encoder creates its variables.
         network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))
         optimizer = builder.rates.optimizer(self.config.encoder_learning_rate, "encoder_optimizer")
         return Modules(
@@ -117,7 +117,7 @@ class EncodedTD3(TD3):
         return metrics | {"losses/encoder": loss}, per_row
 
     def encoded(self, observation: tf.Tensor) -> tf.Tensor:
-        """Returns observations with their features `[B, O + F]`; the encoder gets no gradient."""
+        """Returns observations with features `[B, O + F]`, without gradients for the encoder."""
         features = self.modules["encoder"].network.features(observation)
         return tf.concat([observation, tf.stop_gradient(features)], axis=1)
 
@@ -132,5 +132,5 @@ class EncodedTD3(TD3):
         return super().critic_step(seen, target)
 
     def value(self, observation: tf.Tensor, *more: Any) -> tf.Tensor:
-        """Returns Q_1, which the actor maximizes."""
+        """Returns the values of the first critic, which the actor maximizes."""
         return self.critic.first(self.encoded(observation), *more)

@@ -14,7 +14,7 @@ class HardCopiesConfig(TD3Config):
     """Settings of TD3, and the interval at which target networks are copied."""
 
     copy_every: int = setting(
-        400,  # targets are 200 updates old on average, as with tau 0.005
+        400,  # on average, target weights are 200 updates old, as with tau 0.005
         "Updates between copies to target networks; 0: targets are moving averages (tau)",
         unit="updates",
         at_least=0,

@@ -35,7 +35,7 @@ class HuberTD3(TD3):
         mask: tf.Tensor | None = None,
         weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the sum of the critics' mean losses; for arguments, see `losses.critic_loss`."""
+        """Returns the sum of the critics' mean losses. See `losses.critic_loss` for arguments."""
         each = huber(values - target, self.config.huber_delta)
         if weight is not None:
             each *= weight
@@ -45,9 +45,9 @@ class HuberTD3(TD3):
 def huber(errors: tf.Tensor, delta: float) -> tf.Tensor:
     """Returns e²/2 where |e| <= δ and δ (|e| - δ/2) elsewhere, elementwise."""
 
-    # The custom gradient is one operation, instead of the derivatives of both branches of `where`.
-    # The function is nested because in graphs `tf.custom_gradient` accepts only tensors, and delta
-    # is a number.
+    # The custom gradient takes one operation. Automatic differentiation would compute the gradients
+    # of both branches of `where`. In graphs, `tf.custom_gradient` accepts only tensors as
+    # arguments, so a nested function captures delta, which is a number.
     @tf.custom_gradient
     def of(errors: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         size = tf.abs(errors)

@@ -2,8 +2,8 @@
 
 Kuznetsov, Shvechikov, Grishin and Vetrov 2020, "Controlling Overestimation Bias with Truncated
 Mixture of Continuous Distributional Quantile Critics", section 3. Each of C critics predicts Q
-quantiles of the return. The target pools the atoms of all critics and drops the largest ones. This
-controls overestimation in finer steps than a minimum over critics.
+quantiles of the return. The target pools the quantiles of all target critics, called atoms, and
+drops the largest. This controls overestimation more finely than a minimum over critics.
 
 Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
 stochastic policy. The actor and the target networks are updated every `policy_delay` updates.
@@ -42,7 +42,7 @@ from eagerly.algorithms import (
 
 
 def check_dropped(config: Any) -> None:
-    """Raises a `ValueError` if no atoms would remain."""
+    """Raises a `ValueError` if `dropped` would leave no atoms of a critic."""
     if config.dropped >= config.n_quantiles:
         raise ValueError(
             f"dropped must be below n_quantiles, {config.n_quantiles}; got {config.dropped}"
@@ -55,7 +55,7 @@ QUANTILES = Group("Quantiles", check_dropped)
 class TQCConfig(TD3Config):
     """Settings of TQC: those of TD3 and of the quantiles."""
 
-    DEFAULTS = {"n_critics": 5}  # as in the paper, which calls it N
+    DEFAULTS = {"n_critics": 5}  # as in the paper, where the number is N
 
     n_quantiles: int = setting(
         25,
@@ -73,11 +73,11 @@ class TQCConfig(TD3Config):
     )
 
     def critics(self) -> dict[str, Any]:
-        """Returns the arguments that only critics have."""
+        """Returns the arguments of critics that other networks do not have."""
         return super().critics() | {"n_quantiles": self.n_quantiles}
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Validates that the critics of this file support the spaces and settings."""
+        """Validates that this file's critics support the spaces and the settings."""
         super().check_spaces(observations, actions)
         if self.remembers or self.critic or self.models or not observations.is_one_vector:
             raise ValueError(
@@ -145,7 +145,7 @@ class QuantileBuilder(ModelBuilder):
 
 
 class TQC(TD3):
-    """TD3 whose critics predict quantiles and whose target drops the largest ones."""
+    """TD3 whose critics predict quantiles and whose target drops the largest quantiles."""
 
     Config = TQCConfig
     Builder = QuantileBuilder
@@ -162,13 +162,14 @@ class TQC(TD3):
             quantiles = self.critic(batch.observation, batch.action, training=True)
             loss = quantile_huber_loss(quantiles, target, batch.weight)
         self.critic.minimize(loss, tape)
-        # The curves and priorities use the means of the distributions: [C, B] and [B].
+        # Curves and priorities use the means of the predicted distributions [C, B] and of the
+        # target distribution [B].
         values, mean_target = tf.reduce_mean(quantiles, axis=-1), tf.reduce_mean(target, axis=-1)
         error = tf.reduce_max(tf.abs(losses.td_error(values, mean_target)), axis=0)
         return critic_metrics(loss, values, mean_target, batch.mask), error
 
     def value(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Returns the means `[n B]` of all atoms, which the actor maximizes."""
+        """Returns the mean over all critics' quantiles `[n B]`, which the actor maximizes."""
         quantiles = self.critic(repeated(observation, alternatives), action)
         return tf.reduce_mean(quantiles, axis=(0, 2))
 
@@ -176,7 +177,7 @@ class TQC(TD3):
 def truncated_target(
     reward: tf.Tensor, discount: tf.Tensor, atoms: tf.Tensor, dropped: int
 ) -> tf.Tensor:
-    """Pools the atoms of all critics, drops the largest, and discounts the rest.
+    """Pools all critics' atoms, drops the largest, and returns the targets of the others.
 
     Args:
         reward: `[B]`.
@@ -198,19 +199,19 @@ def quantile_huber_loss(
 ) -> tf.Tensor:
     """Returns the quantile Huber loss of each critic, summed over critics.
 
-    With the sum, each critic's gradient does not depend on the other critics.
+    Because of the sum, each critic's gradient is independent of the other critics.
 
     Args:
         quantiles: `[C, B, Q]`; the m-th quantile belongs to the fraction τ = (m - 1/2) / Q.
         target: `[B, K]`.
-        weight: `[B]`, the factor of each row's loss, or None for 1.
+        weight: `[B]`, the weight of each row's loss. None: all weights are 1.
     """
     count = quantiles.shape[-1]
     fractions = (tf.range(count, dtype=quantiles.dtype)[:, tf.newaxis] + 0.5) / count  # [Q, 1]
     errors = target[:, tf.newaxis, :] - quantiles[..., tf.newaxis]  # [C, B, Q, K]
     size = tf.abs(errors)
     huber = tf.where(size <= 1.0, tf.square(errors) / 2, size - 0.5)
-    # |τ - 1(u < 0)|: atoms above a quantile increase it, and atoms below decrease it.
+    # |τ - 1(u < 0)|: target atoms above a predicted quantile raise it, and those below lower it.
     pull = tf.where(errors < 0.0, 1.0 - fractions, fractions)
     each = tf.reduce_mean(pull * huber, axis=(2, 3))  # [C, B]
     return tf.reduce_sum(losses.mean(each if weight is None else each * weight, None, axis=1))

@@ -19,7 +19,7 @@ from eagerly.algorithms import TD3, Batch, Group, TD3Config, UpdateRandom, losse
 
 
 def check_subset(config: Any) -> None:
-    """Raises a `ValueError` if the subset is larger than the ensemble."""
+    """Raises a `ValueError` if the subset has more critics than the ensemble."""
     if config.subset_size > config.n_critics:
         raise ValueError(
             f"subset_size must be at most n_critics, {config.n_critics}; got {config.subset_size}"
@@ -29,7 +29,7 @@ def check_subset(config: Any) -> None:
 class REDQConfig(TD3Config):
     """Settings of REDQ: those of TD3 and the size of the random subset."""
 
-    DEFAULTS = {"n_critics": 5}  # N, which is 10 in the paper
+    DEFAULTS = {"n_critics": 5}  # the paper's N, which is 10 there
 
     subset_size: int = setting(
         2,
@@ -41,7 +41,7 @@ class REDQConfig(TD3Config):
 
 
 class REDQ(TD3):
-    """TD3 whose target uses M random critics of N, and whose actor maximizes the mean of all N."""
+    """TD3 whose target uses M random critics of N, and whose actor maximizes the mean over N."""
 
     Config = REDQConfig
     config: REDQConfig

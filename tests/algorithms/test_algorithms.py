@@ -1,8 +1,8 @@
-"""Tests of one-file algorithms, written against the package as a researcher would.
+"""Tests of the algorithms in this folder, each in one file like those of users.
 
-The common requirements come first: each algorithm trains, with the same results in every mode, for
-every split of updates into calls, and after restoring. `make test` checks all requirements for
-REDQ, but only training for the other algorithms. Tests specific to each algorithm follow.
+Tests that apply to all algorithms come first: each algorithm trains, and its results do not depend
+on the mode, on the division of updates into calls, or on restoring. `make test` runs all of these
+tests for REDQ, but only the training test for the others. Tests of single algorithms follow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.small_runs import scalars, train_in
 REDQ, HUBER, ENCODED = "redq:REDQ", "huber:HuberTD3", "encoded:EncodedTD3"
 TQC, HARD_COPIES, CROSSQ = "quantiles:TQC", "hard_copies:HardCopies", "crossq:CrossQ"
 ALGORITHMS = (REDQ, HUBER, ENCODED, TQC, HARD_COPIES, CROSSQ)
-# Small tests need only few critics, quantiles and features, and frequent copies.
+# To keep tests fast, critics, quantiles and features are few, and target copies frequent.
 SMALL: dict[str, dict[str, Any]] = {
     TQC: {"n_critics": 2, "n_quantiles": 5, "dropped": 1},
     HARD_COPIES: {"copy_every": 10},
@@ -91,15 +91,15 @@ def weights_after(name: str, mode: str, calls: tuple[int, ...]) -> dict[str, np.
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_results_do_not_depend_on_the_division_into_calls(name: str, mode: str) -> None:
-    # Copying targets every 10 updates allows calls of 10, 5, 2 or 1 updates.
+    # If targets are copied every 10 updates, a call can have 10, 5, 2 or 1 updates.
     cuts = ((10, 10), (5,) * 4) if name == HARD_COPIES else ((6,), (1, 5))
     assert equal_weights(*(weights_after(name, mode, cut) for cut in cuts))
 
 
 @pytest.mark.long
 def test_in_xla_the_division_into_calls_only_changes_crossqs_last_bits() -> None:
-    # How XLA rounds running statistics depends on the rest of the program. Within a run, updates
-    # are always split in the same way.
+    # XLA rounds running statistics differently in different programs. Runs are not affected,
+    # because a run always divides its updates in the same way.
     whole, parts = (weights_after(CROSSQ, "xla", cut) for cut in ((20,), (7, 13)))
     for path, values in whole.items():
         np.testing.assert_allclose(parts[path], values, 1e-4, 1e-6, err_msg=path)
@@ -121,7 +121,8 @@ def test_modes_are_equivalent_in_float64(name: str) -> None:
 
 @redq_first
 def test_a_restored_agent_makes_the_same_next_updates(name: str, tmp_path: Path) -> None:
-    more = {"copy_every": 4} if name == HARD_COPIES else {}  # saved between two copies
+    # The agent is saved between two copies of its targets.
+    more = {"copy_every": 4} if name == HARD_COPIES else {}
     agent, buffer = made(name, **more), filled_buffer()
     for _ in range(3):
         agent.train(buffer, 2)
@@ -195,7 +196,7 @@ def test_redq_draws_a_new_pair_of_critics_in_each_update() -> None:
         np.testing.assert_allclose(target, batch.reward + batch.discount * min(pairs[-1]), 1e-6)
     assert set(pairs) == {frozenset(pair) for pair in combinations(range(5), 2)}
     repeated = sum(one == other for one, other in pairwise(pairs))
-    assert repeated < 15  # 6 repetitions in 59 are expected
+    assert repeated < 15  # of 59 pairs, 6 are expected to equal the previous pair
 
 
 def test_redqs_actor_maximizes_the_mean_of_all_critics() -> None:
@@ -245,7 +246,7 @@ def test_the_encoder_learns_to_predict() -> None:
     buffer.add(steps._replace(next_observation=push))
     agent = made(ENCODED, encoder_learning_rate=3e-2, batch_size=64, policy_delay=100)
     loss = agent.train(buffer, 40)["losses/encoder"]
-    assert loss[-10:].mean() < 0.1 < 1 / 3 < loss[0]  # 1/3 is the variance of an action
+    assert loss[-10:].mean() < 0.1 < 1 / 3 < loss[0]  # 1/3: the variance of an action
 
 
 def test_critics_use_features_and_do_not_train_the_encoder() -> None:
@@ -272,7 +273,7 @@ def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_largest() -> None
 
 
 def test_the_quantile_huber_loss_and_its_gradient_equal_hand_calculations() -> None:
-    quantiles = tf.constant([[[0.0, 2.0]]])  # quantiles 1/4 and 3/4
+    quantiles = tf.constant([[[0.0, 2.0]]])  # for τ = 1/4 and 3/4
     target = tf.constant([[0.5, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(quantiles)
@@ -342,7 +343,7 @@ def test_crossqs_statistics_include_both_halves_of_the_batch() -> None:
     observations = np.concatenate([batch.observation, batch.next_observation])
     for member in range(2):
         path = f"critic: {member}/sequential/batch_normalization/moving_mean"
-        moved = weights_of(agent)[path][:4]  # the other columns are actions
+        moved = weights_of(agent)[path][:4]  # the last columns hold actions
         np.testing.assert_allclose(moved, 0.01 * observations.mean(axis=0), rtol=1e-4)
 
 
@@ -388,5 +389,5 @@ def test_pendulum_swings_up(name: str, tmp_path: Path) -> None:
     )
     with Trainer(run) as trainer:
         trainer.train()
-    # Constant torques have returns below -900, and a solved pendulum has returns near -150.
+    # Policies with a constant torque have returns below -900, good policies near -150.
     assert read_results(run.evaluations_path).return_mean.max() > -300

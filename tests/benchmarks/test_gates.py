@@ -1,4 +1,4 @@
-"""Gates hold, fail or stay undecided, depending on the tables."""
+"""Gates (required benchmark results) hold, fail or stay undecided, depending on the tables."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def _write(
 ) -> None:
     """Writes the tables of runs with 20 evaluations, one run per seed.
 
-    The scores are a tenth of `level` in the first nine evaluations and `level` in the others, times
-    the factor of the seed in `spread`. A 14th score above 0 is three times as high.
+    The first nine evaluations score a tenth of `level`, the others score `level`. The 14th score is
+    three times as high if `level` is positive. All scores are multiplied by the seed's factor in
+    `spread`.
     """
     folder.mkdir(exist_ok=True)
     for seed in seeds:
@@ -67,8 +68,8 @@ def _verdict(folder: Path, part: str, text: str) -> Verdict:
         (5000, SPREAD, True),
         (4700, SPREAD, True),
         (4000, SPREAD, None),
-        (4300, WIDE, None),  # the interval reaches 0, but the mean is too low
-        (4600, (1.0,) * 5, None),  # the mean is high enough, but significantly lower
+        (4300, WIDE, None),  # the interval reaches 0, but the score is too low
+        (4600, (1.0,) * 5, None),  # the score is high enough, but significantly lower
     ],
 )
 def test_parity_requires_nine_tenths_of_the_score_and_an_interval_that_reaches_0(
@@ -95,7 +96,7 @@ def test_parity_at_200_000_steps_requires_only_nine_tenths(tmp_path: Path) -> No
 
 
 def test_a_longer_run_is_truncated_at_the_steps_of_the_gate(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # scores 500 after 10,000 steps
+    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # the first score, after 10,000 steps, is 500
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
     assert _verdict(tmp_path, "td3", "100,000").holds is None
     assert "IQM 2000 and 5000, ratio 0.400" in _verdict(tmp_path, "td3", "100,000").found
@@ -131,7 +132,7 @@ def test_ten_seeds_decide_if_five_fail_parity(tmp_path: Path) -> None:
     assert verdict.found.startswith("fails with seeds 0 to 4: IQM 4000 and 5000, ratio 0.800")
     assert verdict.found.endswith("Decide with `make reproduce PARTS=ddpg ARGS='--seeds 5..9'`")
     _write(tmp_path, "ddpg", CHEETAH, 6000, 100_000, seeds=range(5, 10))
-    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # both agents need ten seeds
+    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # sb3-ddpg still has only five seeds
     _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000, seeds=range(5, 10))
     verdict = _verdict(tmp_path, "ddpg", CHEETAH)
     assert verdict.holds
@@ -168,7 +169,7 @@ def test_the_faster_learner_ranks_higher_if_final_scores_are_equal(
 
 def test_a_task_is_solved_if_four_of_five_seeds_do_so_within_50_000_steps(tmp_path: Path) -> None:
     env = "InvertedPendulum-v5"
-    _write(tmp_path, "td3", env, 320, 50_000)  # the best evaluations are three times as high
+    _write(tmp_path, "td3", env, 320, 50_000)  # best evaluation: three times as high
     verdict = _verdict(tmp_path, "solved", env)
     assert verdict.holds is False
     assert verdict.found == "3 of 5: 864, 931.2, 960, 988.8, 1056"
@@ -205,7 +206,8 @@ def test_the_report_fails_only_for_selected_parts(tmp_path: Path) -> None:
             code, output = report("walker")
             assert (code, "gates: 1 checked, 0 failed, 1 open" in output) == (1, True)
             reproduction = Reproduction(tables, tmp_path, Path, str)
-            for cell in parts()["walker"]:  # tables without origin files are ignored
+            # A table counts only with its origin file.
+            for cell in parts()["walker"]:
                 origin = {"settings": _settings(cell), "machine": machine()}
                 reproduction.origin(cell).write_text(json.dumps(origin))
             code, output = report("walker")

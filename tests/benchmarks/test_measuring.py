@@ -1,4 +1,4 @@
-"""Statistics, operation counts and tables of benchmarks. No measurement is tested."""
+"""Statistics, operation counts and tables of benchmarks. The tests measure nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def silent(line: str) -> None:
 
 
 def test_the_interval_of_a_median_uses_order_statistics() -> None:
-    # Of nine values, the second and the eighth enclose the median with a probability of 96 %. The
-    # third and the seventh enclose it with a probability of only 82 %.
+    # The interval from the second to the eighth of nine sorted values contains the median with a
+    # probability of 96 %, and that from the third to the seventh only with 82 %.
     found = spread([9.0, 1.0, 5.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0])
     assert (found.median, found.low, found.high) == (5.0, 2.0, 8.0)
 
@@ -85,8 +85,8 @@ def test_a_loaded_machine_raises_or_warns(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_operations_of_an_update_match_a_manual_count() -> None:
     # Multiplications counted by hand, for batch size 1, 2 state values, two layers of 3 units and 1
     # action value. The terms of `critics` are the forward pass, the gradients of kernels, and the
-    # gradients of inputs, which first layers do not need. The critic in `actors` needs no gradients
-    # of kernels.
+    # gradients of inputs, which first layers do not need. `actors` includes a pass through a critic
+    # whose kernels need no gradients.
     actor, critic = 2 * 3 + 3 * 3 + 3 * 1, 3 * 3 + 3 * 3 + 3 * 1
     target = actor + 2 * critic
     critics = 2 * (critic + critic + (3 * 3 + 3 * 1))

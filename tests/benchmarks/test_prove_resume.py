@@ -1,4 +1,4 @@
-"""The resume proof, run with small networks and custom environments."""
+"""The benchmark that proves exact resuming, with small networks and custom environments."""
 
 from __future__ import annotations
 

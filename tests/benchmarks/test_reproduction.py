@@ -22,7 +22,8 @@ from eagerly.scripts.train import main
 from eagerly.storage.evaluations import read_results
 
 CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
-# Replaces training. Exits on SIGTERM as if the run was saved. When started again, it completes.
+# A program that replaces training. On SIGTERM, it exits as if it had saved the run. When started
+# again, it completes the run.
 STAND_IN = """
     import pathlib, signal, sys, time
     run = pathlib.Path(sys.argv[1]) / "run"
@@ -53,7 +54,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def _stop_once_begun(made: Reproduction, run: Path) -> None:
-    """Stops all runs as soon as `run` exists, after which its process handles signals."""
+    """Stops all runs once the directory `run` exists: its process then handles signals."""
 
     def stop() -> None:
         while not run.exists():
@@ -132,7 +133,7 @@ def test_a_table_with_other_settings_or_versions_is_not_complete(
     assert not made.is_complete(CELL)
     made.origin(CELL).write_text(whole)
     assert made.is_complete(CELL)
-    made.origin(CELL).unlink()  # only the table remains
+    made.origin(CELL).unlink()  # the table remains without its origin file
     assert not made.is_complete(CELL)
 
 
@@ -165,7 +166,7 @@ def test_an_unfinished_run_with_other_settings_is_restarted(
     assert (tmp_path / "work" / CELL.name / "run").exists()
     again = Reproduction(tmp_path / "tables", tmp_path / "work", Path, heard.append)
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
-    assert again.make([CELL], 1) == []  # fails if the old directory exists
+    assert again.make([CELL], 1) == []  # `run.mkdir()` fails if the old directory exists
     assert heard.count(f"{CELL.name}: the unfinished run has other settings: restarting it") == 1
 
 
@@ -177,7 +178,8 @@ def test_a_table_is_complete_only_after_its_origin_is_written(
     renamed = []
     monkeypatch.setattr(reproduction.os, "replace", lambda source, target: renamed.append(target))
     other = dataclasses.replace(CELL, settings={"tau": 0.1})
-    assert made.make([other], 1) == []  # as if killed before the renames
+    # Nothing is renamed, as if the process had been killed before.
+    assert made.make([other], 1) == []
     assert renamed == [made.table(CELL), made.origin(CELL)]
     assert not made.is_complete(CELL)
     assert not made.is_complete(other)

@@ -1,4 +1,4 @@
-"""The table of tested environments: stages, failures and rows."""
+"""The table of tested environments: the stages of a test, its failures and its row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_table_quotes_the_errors_of_failed_stages() -> None:
 
 
 class Drifting(gymnasium.Env):
-    """An environment whose rewards grow in every step, so neither bits nor returns repeat."""
+    """An environment whose rewards grow in every step, so that no run can be reproduced."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)

@@ -19,7 +19,7 @@ SIZES, WIDTH, ROWS, UPDATES, COPIES, SEED = (5, 2), 16, 300, 6, 2, 3
 
 
 def layers_of(theirs: Any) -> dict[str, list[tuple[Any, Any]]]:
-    """Returns weights and biases in the order of `linears`, with kernels of critics transposed."""
+    """Returns weights and biases in the order of `linears`, with critic kernels transposed."""
 
     def plain(*layers: Any) -> list[tuple[Any, Any]]:
         return [(layer.weight, layer.bias) for layer in layers]
@@ -100,7 +100,7 @@ def test_updates_match_the_agent(style: str, monkeypatch: pytest.MonkeyPatch) ->
     values = agent.modules["value_range"].target
     assert float(theirs.low) == pytest.approx(float(values.low.numpy()))
     assert float(theirs.high) == pytest.approx(float(values.high.numpy()))
-    assert theirs.high > 1.0 > -1.0 > theirs.low  # targets exceed ±1
+    assert theirs.high > 1.0 > -1.0 > theirs.low  # some targets are outside ±1
     np.testing.assert_allclose(replay.priorities.numpy(), sampler.priorities(), atol=1e-9)
 
 

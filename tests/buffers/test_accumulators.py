@@ -1,7 +1,7 @@
-"""A custom accumulator in the collector, checked by arithmetic.
+"""A custom accumulator in a collector, checked by arithmetic.
 
-The environment `Counting` returns observations (random number of the episode, step in the episode)
-and rewards of 1.
+In the environment `Counting`, an observation is (random number drawn per episode, step in the
+episode), and each reward is 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH, DISCOUNT = 5, 0.5
 
 
 class TwoSteps:
-    """Creates two-step transitions; the last one of an episode has one step."""
+    """Creates transitions of two steps. Only the last transition of an episode has one step."""
 
     one_to_one = False
 
@@ -93,7 +93,8 @@ def test_the_buffer_stores_the_transitions_of_the_accumulator() -> None:
     for each in (plain, collector):
         collect(each, LENGTH)
     parts, steps = stored(buffer), stored(single)
-    # Both environments completed an episode of 5 steps. Transitions begin and end at these steps.
+    # Both environments completed an episode of 5 steps. The lists below are the steps at which
+    # transitions begin and end.
     assert parts.observation[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 3, 4]
     assert parts.next_observation[:, 1].tolist() == [2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
     assert parts.reward.tolist() == [1.5] * 7 + [1.0, 1.5, 1.0]

@@ -1,7 +1,7 @@
-"""Hindsight replay on a line: the observation is (position, achieved goal, desired goal).
+"""Hindsight replay of a point that moves along a line by 1 per step.
 
-The achieved goal is the position, which increases by 1 per step. The reward is 0 if the goal is
-achieved and -1 otherwise. Achieving the goal terminates the episode.
+Observations are (position, achieved goal, desired goal). The achieved goal is the position. The
+reward is 0 if the goal is achieved and -1 otherwise. Achieving the goal terminates the episode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def hindsight(strategy: str = "future", *, steps: int = 1, **more: Any) -> Hinds
 
 
 def step(place: int, count: int = 1) -> Transition:
-    """Returns a step in each of `count` environments, from `place`, `place + 10` and so on."""
+    """Returns one step per environment, from positions `place`, `place + 10` and so on."""
     places = place + 10.0 * np.arange(count)
     before, after = (np.stack([p, p, np.full(count, FAR)], 1) for p in (places, places + 1))
     rewards = np.full(count, -1.0)
@@ -42,7 +42,7 @@ def step(place: int, count: int = 1) -> Transition:
 
 
 def played(accumulator: Hindsight, length: int) -> Transition:
-    """Plays a truncated episode and returns all transitions."""
+    """Plays an episode that is truncated after `length` steps, and returns all transitions."""
     ends = [place == length - 1 for place in range(length)]
     found = [accumulator.accumulate(step(place), np.array([end])) for place, end in enumerate(ends)]
     parts = zip(*(transitions for transitions, _ in found), strict=True)
@@ -93,7 +93,7 @@ def test_returns_stop_at_an_achieved_goal() -> None:
     ):
         place, goal = before[0], before[2]
         needed, there = goal - place, min(place + 4, 4)
-        if needed <= 0:  # the goal was passed before, so it is never achieved
+        if needed <= 0:  # the step begins at or beyond the goal, so it is never achieved again
             expected = -sum(GAMMA**k for k in range(int(there - place))), GAMMA ** (there - place)
         else:
             expected = -sum(GAMMA**k for k in range(int(needed) - 1)), 0.0
@@ -175,7 +175,7 @@ def test_infos_of_current_episodes_are_saved_as_arrays(infos: list[Any]) -> None
     for place, info in enumerate(infos):
         through.accumulate(step(place), np.array([False]), [info])
     document, arrays = flatten_state(through.state())
-    assert len(arrays) == 3 + 2  # `infos` are in arrays, because JSON has a size limit
+    assert len(arrays) == 3 + 2  # arrays hold the infos, as JSON has a size limit
     continued = hindsight()
     continued.restore(unflatten_state(json.loads(json.dumps(document)), arrays))
     kept = [each[3] for each in continued._episodes[0]]

@@ -12,7 +12,7 @@ GAMMA = 0.5
 
 
 def step(place: float, reward: float, *, terminated: bool = False, count: int = 1) -> Transition:
-    """Returns a step to the next place in each of `count` environments, which are 100 apart."""
+    """Returns one step per environment. Environment n moves from `place + 100 n` one place on."""
     places = place + 100.0 * np.arange(count)[:, np.newaxis]
     discount = 0.0 if terminated else GAMMA
     rewards = np.full(count, reward)
@@ -122,7 +122,7 @@ def test_the_state_contains_only_pending_steps_oldest_first() -> None:
     n_step = NStep(3)
     for place, ended in enumerate([(1, 1), (0, 1), (0, 0)]):
         n_step.accumulate(step(place, 1, count=2), np.array(ended, bool))
-    # Steps 1 and 2 of the first environment and step 2 of the second environment are pending.
+    # The steps from places 1 and 2 of the first environment and 102 of the second are pending.
     state = n_step.state()
     assert state["ages"].tolist() == [2, 1]
     assert state["observation"].tolist() == [[1], [2], [102]]

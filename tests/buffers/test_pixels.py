@@ -1,4 +1,4 @@
-"""The image buffer: samples contain the added stacks, although each frame is stored once."""
+"""The image buffer stores each frame once, yet samples contain the stacks that were added."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from eagerly.buffers import FrameLayout, Frames, PixelReplayBuffer, Transition
 
-# The columns are 2 plain values, a stack of 3 frames of 5 values, 1 plain value, a frame of 2
-# values, and 1 plain value.
+# The columns of an observation are 2 plain values, a stack of 3 frames of 5 values each, 1 plain
+# value, a stack of 1 frame of 2 values, and 1 plain value.
 LAYOUT = FrameLayout(2 + 15 + 1 + 2 + 1, 2, (Frames(2, 3, 5), Frames(18, 1, 2)))
 
 
@@ -74,7 +74,7 @@ def test_all_steps_are_drawn_equally_often() -> None:
     drawn = buffer.sample(1, 200_000).reward[0]
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == len(player.made) == 200
-    # The expected count is 1,000, with a standard deviation of 32.
+    # Each transition is expected 1,000 times, with a standard deviation of 32.
     assert counts.min() > 850
     assert counts.max() < 1150
 

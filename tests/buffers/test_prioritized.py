@@ -47,7 +47,8 @@ def test_weights_correct_the_sampling_bias() -> None:
     )
     places = np.array([[0, 1, 2], [1, 1, 2], [2, 2, 2], [0, 2, 2]])
     sampler.draw(3, places.shape)
-    # The batches have β = 0.5, 0.75, 1 and 1. Weights are (p / min p)^-β, at most 1 in each batch.
+    # β is 0.5, 0.75, 1 and 1 in the four batches. A weight is (p / min p)^-β, where min p is the
+    # lowest priority in the batch.
     expected = [[1, 1 / 2, 1 / 4], [1, 1, 4**-0.75], [1, 1, 1], [1, 1 / 16, 1 / 16]]
     np.testing.assert_allclose(sampler.weights(places), expected, rtol=1e-5)
     assert sampler.weights(places).dtype == np.float32
@@ -70,14 +71,14 @@ def test_new_rows_have_the_highest_priority_so_far(kind: Any) -> None:
     sampler.feedback(np.array([[0, 1]]), {"td_error": np.array([[5.0, 2.0]], np.float32)})
     sampler.added(np.array([2]))
     assert sampler.priorities()[2] == sampler.priorities()[0] == np.float32(sampler.highest)
-    # The highest priority never decreases, even if no row has it anymore.
+    # `highest` does not decrease, even if no row has this priority anymore.
     sampler.feedback(np.array([[0, 2]]), {"td_error": np.array([[2.0, 2.0]], np.float32)})
     sampler.added(np.array([3]))
     np.testing.assert_allclose(sampler.priorities(), [2, 2, 2, 5], rtol=1e-5)
 
 
 def learned(sampler: Any, *updates: list[float]) -> None:
-    """Passes the feedback of a call: for each update, the TD errors of rows 0, 1 and so on."""
+    """Passes a sampler the feedback of a call: per update, the TD errors of rows 0, 1 and so on."""
     places = np.tile(np.arange(len(updates[0])), (len(updates), 1))
     sampler.feedback(places, {"td_error": np.array(updates, np.float32)})
 
@@ -87,11 +88,11 @@ def test_the_highest_priority_is_reset_to_the_stored_maximum(kind: Any) -> None:
     sampler = kind(exponent=1.0, highest_every=4)
     sampler.added(np.arange(3))
     learned(sampler, [9.0, 5.0], [2.0, 5.0])  # the feedback of updates 1 and 2
-    assert sampler.highest == pytest.approx(9)  # no row has this priority anymore
+    assert sampler.highest == pytest.approx(9)  # although no row has this priority anymore
     learned(sampler, [3.0, 4.0], [6.0, 2.0])
-    assert sampler.highest == pytest.approx(6)  # reset after update 4 to the maximum of 6, 2 and 1
+    assert sampler.highest == pytest.approx(6)  # after update 4, reset to the maximum of 6, 2, 1
     learned(sampler, [2.0, 7.0], [2.0, 3.0])
-    sampler.added(np.array([3]))  # gets priority 7, the highest since the last reset
+    sampler.added(np.array([3]))  # the row gets priority 7, the highest since the last reset
     np.testing.assert_allclose(sampler.priorities(), [2, 3, 1, 7], rtol=1e-5)
     learned(sampler, [2.0, 3.0, 2.0, 2.5], [2.0, 3.0, 2.0, 2.5])
     assert sampler.highest == pytest.approx(3)
@@ -137,7 +138,7 @@ def test_calls_that_extend_beyond_the_next_reset_are_rejected(
     message = r"next reset of the highest priority \(every 4 updates, next in 1\); "
     with pytest.raises(ValueError, match=message + "got 2"):
         learned(sampler, [1.0], [1.0])
-    with pytest.raises(ValueError, match=message + "got 3"):  # drawing also fails
+    with pytest.raises(ValueError, match=message + "got 3"):  # `draw` fails, too
         sampler.draw(1, (3, 5))
     np.testing.assert_array_equal(sampler.priorities(), before)
     learned(sampler, [2.0])
@@ -190,7 +191,7 @@ def test_draws_are_bitwise_identical_after_restoring(kind: Any) -> None:
     document, arrays = flatten_state(through.state())
     assert {name: array.nbytes for name, array in arrays.items()} == {"priorities": 4 * 500}
     continued = kind(4)
-    for start in (0, 200):  # as when rows are restored in parts
+    for start in (0, 200):  # a checkpoint's rows may be restored in parts
         continued.added(np.arange(start, start + 300))
     continued.restore(unflatten_state(document, arrays))
     seed = random.bit_generator.state

@@ -1,4 +1,4 @@
-"""The replay buffer, checked by arithmetic: an observation is the number of its transition."""
+"""The replay buffer. In these tests, an observation is the number of its transition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eagerly.buffers import ReplayBuffer, RowLayout, Transition
 
 
 def numbered(start: int, count: int) -> Transition:
-    """Returns transitions start, start + 1 and so on, with values computed from these numbers."""
+    """Returns transitions number start, start + 1 and so on. All values depend on the number."""
     n = np.arange(start, start + count, dtype=np.float64)
     return Transition(
         observation=np.stack([n, n + 0.25], axis=1),
@@ -74,7 +74,7 @@ def test_sampling_is_uniform() -> None:
     numbers = buffer_of(8, 8).sample(100, 800).observation[..., 0].astype(int)
     counts = np.bincount(numbers.ravel(), minlength=8)
     expected = numbers.size / 8
-    # Chi-squared with 7 degrees of freedom exceeds 24.3 once in a thousand.
+    # A chi-squared statistic with 7 degrees of freedom exceeds 24.3 with a probability of 0.1%.
     assert ((counts - expected) ** 2 / expected).sum() < 24.3
 
 

@@ -1,4 +1,4 @@
-"""Custom samplers, checked by arithmetic: the reward of a row is the number of the row."""
+"""Custom samplers. In these tests, the reward of a row is the number of the row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fed(buffer: Buffer, counts: list[int]) -> Buffer:
 
 
 class ByPriority:
-    """Draws the rows with the highest priorities. New rows have 100, until they get feedback."""
+    """Draws the rows with the highest priority, which is 100 until a row gets feedback."""
 
     per_row = ("td_error", "age")
 

@@ -1,4 +1,4 @@
-"""Windows of episodes, checked by arithmetic: an observation is 100 × episode + step."""
+"""Windows of episodes. In these tests, an observation is 100 × episode + step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Feeder:
     """Feeds a buffer from N environments with different episode lengths.
 
     In episode e of environment n, observation t is [100 e + t, n]. The step that leads to this
-    observation has reward 100 e + t and action (100 e + t) / 2**14. Its discount is 0.5, or 0 at
-    the end of every second episode.
+    observation has reward 100 e + t and action (100 e + t) / 2**14. The discount is 0.5, except
+    that every second episode ends with a discount of 0.
     """
 
     def __init__(self, buffer: SequenceReplayBuffer, lengths: tuple[int, ...]) -> None:
@@ -76,8 +76,8 @@ def check(window: Window, lengths: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(window.observation[: count + 1, 1], environment)
     np.testing.assert_array_equal(window.reward[:count], numbers[1:])
     np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 2**14, rtol=1e-6)
-    # The window also contains the action and reward of the step before it, or 0 at the beginning of
-    # the episode.
+    # A window also contains the action and reward of the step before its first step, or zeros if
+    # the window begins with the episode.
     before = numbers[0] if first else 0.0
     assert window.previous_reward[0] == before
     np.testing.assert_allclose(window.previous_action[0], before / 2**14, rtol=1e-6)
@@ -113,9 +113,10 @@ def test_every_step_is_learned_from_with_the_same_probability(length: int, burn_
     learned = sampled.role == LEARNED
     keys = np.stack([sampled.reward[learned], sampled.observation[..., 1:, 1][learned]], axis=1)
     steps, counts = np.unique(keys, axis=0, return_counts=True)
-    assert len(steps) == 60  # all steps of both environments
+    assert len(steps) == 60  # the number of steps in both environments
     expected = counts.mean()
-    # A window counts a step at most once, so a count has a standard deviation of at most √expected.
+    # A window contains a step at most once, so the standard deviation of a count is at most
+    # √expected.
     assert np.abs(counts - expected).max() < 6 * np.sqrt(expected * (length - burn_in))
 
 
@@ -245,7 +246,7 @@ def test_an_episode_instead_of_one_step_per_environment_is_rejected() -> None:
     still = episode._replace(observation=np.ones((4, 2)), next_observation=np.ones((4, 2)))
     buffer.add(still, np.arange(4) == 3)
     assert buffer.added == 8
-    # The same holds if one of two environments begins where the other arrives.
+    # Nor are two environments, if the observation of one equals the next observation of the other.
     two = Transition(*(part[:2] for part in episode))
     empty(20, length=4).add(two, np.array([False, True]))
 
@@ -278,4 +279,4 @@ def test_each_observation_is_stored_once() -> None:
     assert layout.width == 6 + 1 + 1 + 17 + 1
     assert layout.row_bytes == 4 * layout.width + 8
     buffer = buffer_of(lengths=(5,), rounds=10)
-    assert buffer.added == 12  # 10 steps, and the first observations of 2 episodes
+    assert buffer.added == 12  # 10 steps and 2 first observations of episodes

@@ -25,7 +25,7 @@ def test_find_returns_the_first_index_with_a_larger_cumulative_sum() -> None:
 def test_indices_are_found_in_proportion_to_their_values(count: int) -> None:
     values = np.random.default_rng(count).integers(0, 5, count).astype(np.float64)
     values[0] = 1
-    every = np.arange(values.sum()) + 0.5  # contains one number per unit interval
+    every = np.arange(values.sum()) + 0.5  # one number per interval of length 1
     found = np.bincount(tree_of(values).find(every), minlength=count)
     np.testing.assert_array_equal(found, values)
 

@@ -1,4 +1,4 @@
-"""Recurrent and attention cores: equality with Keras, and of single steps and sequences."""
+"""Recurrent cores equal Keras layers, and all cores give equal results stepwise and at once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_single_steps_equal_whole_sequences_across_episodes(kind: str) -> None:
     layer, x = core(kind), sequences(2)
     shapes = MemoryCore(kind=kind, units=UNITS, length=4).state_shapes()
     state = [tf.zeros((2, *shape), tf.float64) for shape in shapes]
-    begins = {4: 0, 7: 1}  # maps a step to the sequence whose episode begins then
+    begins = {4: 0, 7: 1}  # step: the sequence in which an episode begins at this step
     outputs = []
     for step in range(STEPS):
         if step in begins:
@@ -135,7 +135,7 @@ def test_attention_is_limited_to_the_last_valid_steps(length: int) -> None:
     assert (weights[:, :, (ago < 0) | (ago >= length)] == 0).all()
     for row, count in enumerate(lengths[:3]):
         np.testing.assert_allclose(weights[row, :, :count].sum(axis=-1), 1.0, 1e-12)
-    np.testing.assert_array_equal(weights[2, :, 0, 0], 1.0)  # a single step attends to itself
+    np.testing.assert_array_equal(weights[2, :, 0, 0], 1.0)  # a single step attends only to itself
 
 
 def test_masked_softmax_is_a_softmax_over_unmasked_scores() -> None:
@@ -162,7 +162,8 @@ def test_attention_does_not_depend_on_when_an_episode_began() -> None:
     layer, x = core("attention"), sequences(1)
     whole = layer(x, everything(1))
     later = layer(x[:, 3:], tf.ones((1, STEPS - 3), tf.bool))
-    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # each step sees 4 steps
+    # Each step attends to 4 steps, so steps from 6 on attend to none before step 3.
+    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)
 
 
 @pytest.mark.parametrize("length", [1, 4, STEPS, 20])

@@ -1,4 +1,4 @@
-"""Image encoders: convolutions for each image size, and features that distinguish symbols."""
+"""Image encoders: convolutions for each image size, and features of symbolic images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.spaces import Observations
 
 
 def _sides(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns the image sizes before, between and after the convolutions, which do not pad."""
+    """Returns the image sizes before, between and after the convolutions, which use no padding."""
     sides = [(height, width)]
     for (high, wide), (down, right) in convolutions(height, width):
         above = sides[-1]
@@ -29,7 +29,7 @@ def test_images_get_the_convolutions_that_fit_their_size() -> None:
             sides = _sides(height, width)
             assert min(map(min, sides)) >= 1
             assert 2 <= len(sides) <= 5
-            if min(height, width) >= 31:  # the rules for small images do not apply
+            if min(height, width) >= 31:  # smaller images have other convolutions
                 layers = convolutions(height, width)
                 assert layers == [((3, 3), (by, by)) for by in (2, 2, 2, 1)]
     with pytest.raises(ValueError, match="at least 3 by 3; got 2 by 9"):
@@ -48,6 +48,6 @@ def test_features_of_small_images_distinguish_symbols(shape: tuple[int, ...]) ->
     features = encoder(rows).numpy()
     assert features.shape == (entry.stop + 1, 16)
     assert np.isfinite(features).all()
-    # The features of a wall in any cell differ from those of the empty image and of other walls.
+    # Each image with a wall has different features from the empty image and the other images.
     assert (np.abs(features[:-1] - features[-1]).max(axis=1) > 2e-3).all()
     assert len(np.unique(features.round(5), axis=0)) == len(features)

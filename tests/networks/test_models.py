@@ -1,4 +1,4 @@
-"""The model interface, implemented by built-in and custom models."""
+"""The interface of models, which built-in and custom models implement."""
 
 from __future__ import annotations
 

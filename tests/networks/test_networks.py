@@ -1,4 +1,4 @@
-"""Actor and critic: creation, initialization of members, and equality with NumPy snapshots."""
+"""Actor and critic: creation, initialization of each critic, and equality with NumPy snapshots."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_each_member_is_initialized_like_a_plain_layer(initializer: str) -> None
     for member in range(members):
         assert np.isclose(kernels[member].std(), plain.kernel.numpy().std(), rtol=0.1)
         if initializer.endswith("uniform") or initializer == "torch_linear":
-            # The largest of 2,000 uniform draws is within 1% of the limit.
+            # The largest of 2,000 uniform draws is within 1% of the initializer's limit.
             assert np.isclose(np.abs(kernels[member]).max(), np.abs(plain.kernel).max(), rtol=0.01)
         for other in range(member):
             assert not np.isclose(kernels[member], kernels[other]).all()

@@ -1,4 +1,4 @@
-"""Normalization of observations by their running statistics, and of the units of ensembles."""
+"""Normalization of observations by running statistics, and batch normalization of ensembles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_statistics_do_not_depend_on_the_batching_of_observations() -> None:
 def test_networks_use_new_statistics_only_after_sync() -> None:
     made = _observed(np.array([[0.0], [2.0]]))
     before = made(np.array([[5.0]])).numpy()
-    assert before == [[4.0]]  # the mean and standard deviation are 1
+    assert before == [[4.0]]  # 5, normalized with mean 1 and standard deviation 1
     made.update(np.full((100, 1), 50.0))
     np.testing.assert_array_equal(made(np.array([[5.0]])).numpy(), before)
     made.sync()
@@ -108,7 +108,7 @@ def test_members_are_normalized_by_their_batch_in_training_and_otherwise_by_aver
     settings = {"momentum": 0.75, "epsilon": 0.0, "name": "n", "dtype": "float64"}
     layer = EnsembleBatchNormalization(2, 1, **settings)
     call = tf.function(layer.call, jit_compile=True) if compiled else layer
-    # Member 0 has mean 2 and variance 4, member 1 mean 20 and variance 100.
+    # The inputs of member 0 have mean 2 and variance 4, those of member 1 mean 20 and variance 100.
     inputs = tf.constant([[[0.0], [4.0]], [[10.0], [30.0]]], tf.float64)
     normalized = call(inputs, training=True)
     np.testing.assert_allclose(normalized, [[[-1.0], [1.0]]] * 2, 1e-12)

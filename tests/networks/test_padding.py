@@ -99,7 +99,7 @@ def test_gradients_equal_finite_differences(lengths: list[int]) -> None:
         ):
             compiled = tf.function(lambda x, f=function: _gradient(f, x), **given)
             np.testing.assert_allclose(compiled(tf.constant(at, tf.float32)), found, 1e-5, 1e-6)
-        # The gradient of the summed gradient is the second derivative of e sin(x), -e sin(x).
+        # The gradient of the summed gradient is -e sin(x), the second derivative of e sin(x).
         again = _gradient(lambda x, f=function: tf.reduce_sum(_gradient(f, x)), tf.constant(at))
         np.testing.assert_allclose(again, np.where(found == 0, 0, -np.e * np.sin(at)), 1e-12)
     mask = sequence_mask(lengths, max(lengths) + 1).numpy()

@@ -1,4 +1,4 @@
-"""Fake quantization has the same bits in every mode and in NumPy, and the expected gradients."""
+"""Fake quantization: bit-identical values in every mode and in NumPy, and expected gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagerly.networks.quantization import (
 )
 from eagerly.policies import integer_grids as in_numpy
 
-# A range of 0 to 255 has steps of 1.
+# An 8-bit grid over this range has steps of 1.
 WHOLE = tf.constant(0.0), tf.constant(255.0)
 
 
@@ -52,7 +52,7 @@ OPS = {
 
 
 def _drawn(seed: int) -> tuple[np.ndarray, np.float32, np.float32]:
-    """Draws values `[40, 30]` and a range. A third of the values lies halfway between steps."""
+    """Draws values `[40, 30]` and a range. A third of the values lie halfway between steps."""
     random = np.random.default_rng(seed)
     ends = random.exponential(size=2) * 10.0 ** random.uniform(-2, 1, 2)
     low, high = np.float32(-ends[0] * (seed % 5 > 0)), np.float32(ends[1])
@@ -86,7 +86,8 @@ def test_values_and_gradients_have_the_same_bits_in_every_mode_and_in_numpy(name
         np.testing.assert_array_equal(values, expected(*_drawn(seed)))
         for other_values, other_gradient in others:
             np.testing.assert_array_equal(_bits(values), _bits(other_values))
-            if name == "tanh":  # its gradient, 1 - tanh², is not on a grid
+            # The gradient of tanh, 1 - tanh², is not rounded to a grid.
+            if name == "tanh":
                 np.testing.assert_allclose(gradient, other_gradient, 1e-5, 5e-6)
             else:
                 np.testing.assert_array_equal(_bits(gradient), _bits(other_gradient))
@@ -112,8 +113,8 @@ def test_a_bias_stays_accurate_next_to_much_smaller_weights() -> None:
     kernel = tf.constant([[1.0, 1e-9, 1e-20, 1e-37, 1e-44]])
     on_grid = quantized_weights(kernel, tf.ones(5), tf.constant(2.0**-7))
     np.testing.assert_allclose(on_grid[1], np.ones(5), 1e-3)
-    # A bias has at most about 2^30 steps, so the other columns have a scale of at least 2^-23, with
-    # which their weights are rounded to 0.
+    # A bias is at most about 2^30 steps. The scale of the other columns is therefore at least
+    # 2^-23, so their weights are rounded to 0.
     np.testing.assert_array_equal(on_grid[0], [[1.0, 0.0, 0.0, 0.0, 0.0]])
 
 
@@ -144,7 +145,7 @@ def test_halves_round_to_even_and_the_gradient_is_zero_outside_the_grid() -> Non
 
 
 def test_weights_are_integer_multiples_with_a_straight_through_gradient() -> None:
-    # Columns with maxima of 127 and 254 have steps of 1 and 2; inputs have steps of 1.
+    # The two columns have maxima of 127 and 254, and so steps of 1 and 2. Inputs have steps of 1.
     kernel = tf.constant([[127.0, -254.0], [0.5, 2.9], [-1.5, 1.0]])
     bias = tf.constant([2.5, 5.0])
     with tf.GradientTape() as tape:
@@ -162,6 +163,6 @@ def test_quantized_tanh_has_the_derivative_of_tanh_even_outside_the_range() -> N
         tape.watch(x)
         values = quantized_tanh(x, *grid(tf.constant(-4.0), tf.constant(4.0)))
     np.testing.assert_allclose(tape.gradient(values, x), 1 - np.tanh(x) ** 2, 1e-5, 1e-7)
-    # The grid value nearest to 1 is 1.00392, with a tanh of 97.7 / 128. The result for 6 is at most
-    # 127 / 128, because 128 is not an 8-bit integer.
+    # The grid value nearest to 1 is 1.00392, whose tanh is 97.7 / 128. The result for 6 is at most
+    # 127 / 128, because 128 is not a signed 8-bit integer.
     assert (values.numpy() * 128).tolist() == [0, 98, -98, 127]

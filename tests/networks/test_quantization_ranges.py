@@ -1,4 +1,4 @@
-"""Quantized actors: ranges that track training batches, and the same grids as in NumPy."""
+"""Quantized actors: their ranges track training batches, and NumPy uses the same grids."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_ranges_are_initially_wide_and_set_by_the_first_batch() -> None:
     actor(BATCH)
     assert quantization.is_first()
     actor(BATCH, training=True)
-    # The maxima are 2 × 0.25 = 0.5 and 3 × 0.5 = 1.5, up to rounding to grids of inputs with steps
-    # of 2.25 / 255 and 0.5 / 255.
+    # The new maxima are 2 × 0.25 = 0.5 and 3 × 0.5 = 1.5, except that layers round their inputs to
+    # grids with steps of 2.25 / 255 and 0.5 / 255.
     np.testing.assert_allclose(quantization.low, [-2, 0, 0, -10], 1e-6, 1e-7)
     np.testing.assert_allclose(quantization.high, [0.25, 0.5, 1.5, 10], rtol=0.03)
     assert not quantization.is_first()
@@ -148,11 +148,11 @@ def test_the_numpy_actor_uses_the_same_grids(name: str, compiled: bool) -> None:
     actor, rows = _trained(name)
     call = tf.function(actor, jit_compile=True) if compiled else actor
     scores, found = call(tf.constant(rows)).numpy(), actor.snapshot()(rows)
-    # NumPy rounds sums of products differently, occasionally to a different step of the grid.
+    # NumPy rounds sums of products differently, so a value is occasionally rounded to another step.
     step = 1 / 128 if name in ("box", "choice") else float(actor._quantization.high[-1]) / 64
     assert (np.abs(found - scores) <= 2e-6).mean() >= 0.99
     assert np.abs(found - scores).max() <= 3 * step
-    # An actor that ignores the grids would fail this comparison.
+    # An actor without quantization would fail the comparison above.
     weights = {v.path: v.numpy() for v in actor.variables if "quantization" not in v.path}
     plain = Actor(
         rows.shape[1],
@@ -171,7 +171,7 @@ def test_gradients_use_the_rounded_weights_and_activations() -> None:
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(actor(rows[:64]))
     gradients = tape.gradient(total, [v.value for v in actor.trainable_variables])
-    # The expected gradients come from a manual backward pass on the NumPy grids.
+    # The expected gradients come from a backward pass written in NumPy, with the NumPy grids.
     *ranges, of_actions, _ = actor.snapshot().network.ranges
     layers = [(layer.kernel.numpy(), layer.bias.numpy()) for layer in actor._linear]
     hidden, known = in_numpy.quantized(inputs.numpy(), *ranges[0]), []

@@ -1,4 +1,4 @@
-"""State-action embeddings, and the actor and critics that use them."""
+"""The state-action embeddings (SALE) of TD7, and the actor and critics that use them."""
 
 from __future__ import annotations
 

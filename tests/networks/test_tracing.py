@@ -1,4 +1,4 @@
-"""Traced programs leave no custom gradients registered, and keep those of other programs."""
+"""Tracing a program leaves no custom gradients in TensorFlow's registry, and removes no others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_a_branch(x: tf.Tensor) -> tf.Tensor:
 
 
 def program(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a program that computes the derivative of a function."""
+    """Returns a function that computes the derivative of a given function."""
 
     def slope(x: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -52,7 +52,7 @@ def test_the_gradient_of_a_function_shared_by_two_programs_stays_registered(
     shared = tf.function(function)
     spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
     forward = traced(lambda x: shared(x), spec)
-    slope = traced(program(shared), spec)  # reuses the trace in `forward`
+    slope = traced(program(shared), spec)  # reuses the trace of `shared` from `forward`
     tf.debugging.assert_near(forward(x), function(x))
     tf.debugging.assert_near(slope(x), program(function)(x))
     tf.debugging.assert_near(program(shared)(x), program(function)(x))

@@ -60,7 +60,7 @@ def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 16,16 --mode eager"
     flags += " --batch-size 16 --updates-per-call 10 --replay-ratio 0.02 --no-progress"
     words = ["train", "td3", *flags.split()]
-    # All processes of the new session receive Ctrl-C.
+    # The command runs in a new session, so that the test can send Ctrl-C to all its processes.
     there: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = ["eagerly", *words, "--run-dir", "runs/pole"]
     process = subprocess.Popen(command, **there, start_new_session=True)
@@ -104,7 +104,7 @@ def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     assert line.split()[:6] == ["runs/pole", "InvertedPendulum-v5", "td3", "0", "1,500", "1,500"]
     assert line.endswith("finished")
 
-    # The run is bit-identical to one that was never interrupted.
+    # The resumed run is bit-identical to one that was never interrupted.
     straight = Path("straight")
     result = CliRunner().invoke(main, [*words, "--run-dir", str(straight)])
     assert result.exit_code == 0, result.output
@@ -152,7 +152,7 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     states = {run.path.name: run.state for run in runs_below(tmp_path / "runs")}
     assert states["short"] == "damaged"
     assert states["long"] == "finished"
-    assert states["planned"] == "running"  # this process holds its lock
+    assert states["planned"] == "running"  # the test process holds the lock of this run
     result = _listed(str(tmp_path / "runs"), "--sort", "best")
     assert result.exit_code == 0
     assert [line.split()[-1] for line in result.output.splitlines()][1:] == [

@@ -33,7 +33,7 @@ FLAGS = [
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Returns a directory with the code files shown on the page."""
+    """Returns a directory with the code files shown in docs/own-algorithm.md."""
     for name, code in re.findall(r"```python title=(\w+\.py)\n(.*?)```", PAGE, re.S):
         (tmp_path / name).write_text(code)
     return tmp_path
@@ -89,7 +89,7 @@ def test_a_third_network_learns_and_is_saved(
         *({n: v for n, v in a.get_weights().items() if "dynamics" not in n} for a in (one, same))
     )
     kernels = [agent.modules["dynamics"].network.get_weights() for agent in (one, same)]
-    for first, second in zip(*kernels, strict=True):  # both are drawn from the same seed
+    for first, second in zip(*kernels, strict=True):  # both agents have the same seed
         np.testing.assert_array_equal(first, second)
     losses = one.train(filled_buffer(), 40)["losses/dynamics"]
     assert losses[-10:].mean() < losses[:10].mean()
@@ -105,7 +105,8 @@ def test_the_episodic_agent_is_updated_at_episode_ends(
     run = open_run(outside / "run", "episodic:Episodic", SMALL | settings)
     with Trainer(run) as trainer:
         trainer.train()
-    # Two episodes have 6 steps. Each of the 4 steps after the warm-up requires two updates.
+    # The two episodes have 6 steps in total. Each of the 4 steps after the warm-up requires two
+    # updates.
     assert trainer.updates == 8
 
 

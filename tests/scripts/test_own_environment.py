@@ -79,7 +79,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.long
 def test_a_custom_environment_is_trained_resumed_and_evaluated_in_processes(outside: Path) -> None:
-    # Ctrl-C reaches the whole process group.
+    # Like Ctrl-C in a terminal, the signal below reaches the whole process group.
     words = [*SETTINGS, "--steps", "900", "--run-dir", "parts", "--collectors", "processes"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
@@ -104,7 +104,7 @@ def test_a_custom_environment_is_trained_resumed_and_evaluated_in_processes(outs
     assert 300 <= int(step) < 900
     assert all(gone(worker) for worker in workers)
 
-    # Keyword arguments are restored from disk unchanged.
+    # On resuming, the environment's keyword arguments are restored from disk.
     again = script("train.py", "resume", "parts", cwd=outside)
     assert again.returncode == 0, again.stderr
     assert f"resumes at step {step}" in again.stdout

@@ -1,4 +1,4 @@
-"""The models of docs/own-models.md on the command line."""
+"""The models of docs/own-models.md, used on the command line."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_figures_are_drawn_and_scores_are_printed(tables: Path, ending: str) -> 
 def test_environments_are_pooled_if_their_random_returns_are_known(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Baseline runs score 10 in both environments, the others 20 and 5, and random policies 0.
+    # The baseline scores 10 in both environments, the DDPG runs 20 and 5, and random policies 0.
     monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0, "Hopper-v5": 0.0})
     for seed in range(3):
         for env, value in [("Ant-v5", 20.0), ("Hopper-v5", 5.0)]:
@@ -152,7 +152,7 @@ def test_runs_evaluated_at_different_intervals_are_drawn_at_shared_steps(tmp_pat
 def test_only_steps_evaluated_in_both_groups_count(tmp_path: Path) -> None:
     sparse = _table(tmp_path, "td3-Ant-v5-0", [])
     sparse.write_text("steps,return_mean\n" + "".join(f"{2000 * n},{n}\n" for n in range(1, 6)))
-    # The returns of both runs are equal at shared steps. This run has 9,000 steps.
+    # At steps in both tables, the returns are equal. This run has 9,000 steps, the other 10,000.
     _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])
     (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
     assert found.steps == (8000,)
@@ -259,7 +259,7 @@ def test_intervals_over_few_runs_are_called_too_narrow(tmp_path: Path) -> None:
             "intervals over fewer than 5 runs are too narrow"
             in _plot(tmp_path, "-o", tmp_path / "x.png").output
         )
-        assert told == (1 <= seed <= 3)  # one run has no interval
+        assert told == (1 <= seed <= 3)  # a single run has no interval
 
 
 def test_labels_show_the_settings_that_differ(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_labels_ignore_environment_presets_and_old_runs_use_defaults(
         "td3, tau 0.2",
         "td3, tau 0.1",
     ]
-    # The first run was saved before the setting existed.
+    # The first run was saved before the setting `normalize_observations` existed.
     assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
     assert labels(walker, walker | {"normalize_observations": True}) == [
         "td3, no normalize_observations",

@@ -30,7 +30,8 @@ from tests.scripts.test_train import invoke
 from tests.small_runs import SMALL, train_in
 
 WORDS = ("td3", "--env", "Pendulum-v1", "--preset", "defaults")
-# The first part of programs that replace a training process: handles SIGTERM and reports step 0.
+# The first part of each program that replaces a training process. It handles SIGTERM and reports
+# step 0.
 STAND_IN = """
     import os, signal, sys, time
     def words(name):
@@ -285,7 +286,8 @@ def test_a_process_that_has_not_locked_its_run_yet_is_waited_for(
     (tmp_path / "all").mkdir()
     run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
     job = Job("seed 1", run, [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    job.start()  # as if the parent had died: this process does not lock the run
+    # This process has not locked its run, as if its parent had died early.
+    job.start()
     os.close(job._reports)
     _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
@@ -312,13 +314,14 @@ def test_a_signal_before_any_job_starts_prints_nothing(
     run = open_run(Path("run"), "td3", {"env": "Pendulum-v1"})
     with StopSignals() as signals:
         jobs = Jobs([Job("seed 0", run, ["false"])], 1, signals, progress=False)
-        os.kill(os.getpid(), signal.SIGTERM)  # just before the first job is started
+        os.kill(os.getpid(), signal.SIGTERM)  # a stop signal just before the first job starts
         jobs._look()
     assert signals.received == signal.SIGTERM
     assert capsys.readouterr().out == ""
 
 
-# Runs with the thread counts of this process (see conftest) are bit-identical to runs inside it.
+# With the thread counts of the test process (see conftest.py), runs in other processes are
+# bit-identical to runs in the test process.
 SMALL_WORDS = ["td3", *flag_words({**SMALL, "intra_op_threads": 2, "inter_op_threads": 2})]
 
 

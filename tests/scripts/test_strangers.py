@@ -137,7 +137,7 @@ def test_control_characters_in_names_are_escaped(finished: Path, tmp_path: Path)
 def test_a_warning_is_printed_once_and_escaped_despite_root_handlers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = io.StringIO()  # output of a handler such as TensorFlow adds at the first checkpoint
+    other = io.StringIO()  # for a root handler, such as TensorFlow adds at the first checkpoint
     monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(other)])
     log_to_terminal()
     logging.getLogger("eagerly.any").warning("a \x1b[2J")
@@ -196,7 +196,7 @@ def test_a_closed_pipe_does_not_stop_training(tmp_path: Path) -> None:
     assert process.stdout
     assert process.stderr
     assert process.stdout.readline().startswith("run ")
-    process.stdout.close()  # as `| head -1` does
+    process.stdout.close()  # like `| head -1`
     errors = process.stderr.read()
     assert process.wait(timeout=120) == 0, errors
     process.stderr.close()
