@@ -114,7 +114,7 @@ def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
     agent.rewards.moments.update(np.array([[1.0], [4.0]]))
     agent.train(buffer, 3)
     agent.save(tmp_path / "agent")
-    agent.save(tmp_path / "agent")  # replaces the first save
+    agent.save(tmp_path / "agent")  # the second save replaces the first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent"]
     same = TD3.load(tmp_path / "agent")
     assert (same.updates, same.config, same.seed) == (3, config, 2)

@@ -1,4 +1,4 @@
-"""Import directions, module names, and side effects that imports must not have."""
+"""Packages import only allowed packages, and imports have no cycles and no side effects."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_there_are_no_import_cycles_between_files() -> None:
     graph = imports_between_files().copy()
     assert len(graph) > 100
     assert {"eagerly.training.assembly", "eagerly.storage.run"} <= graph["eagerly.training.trainer"]
-    # The top-level package imports everything, but lazily.
+    # The package `eagerly` imports every other package, but lazily.
     graph.pop("eagerly")
     list(graphlib.TopologicalSorter(graph).static_order())  # a cycle raises CycleError
 
@@ -144,7 +144,7 @@ def test_there_are_no_import_cycles_between_folders() -> None:
 
 
 def _room(module: str) -> str:
-    """Returns a module's folder: "face" for modules in `FACE`, "" for `eagerly` itself."""
+    """Returns the folder of a module, or "face" if it is in `FACE`, or "" for `eagerly` itself."""
     _, _, rest = module.partition(".")
     return "face" if rest in FACE else rest.partition(".")[0]
 
@@ -240,7 +240,7 @@ print([m for m in sys.modules if m.partition(".")[0] in heavy])
 def test_commands_without_training_load_no_tensorflow_and_help_loads_no_settings(
     tmp_path: Path,
 ) -> None:
-    commands = ["--help", "--version", "completion bash"]  # these only print text
+    commands = ["--help", "--version", "completion bash"]  # these commands only print text
     commands += ["train td3 --help", "train ddpg --env Pendulum-v1 --tau 2,0", "runs ."]
     code = f"""
 import sys

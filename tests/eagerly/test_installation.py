@@ -13,7 +13,8 @@ import pytest
 
 from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT
 
-# With -S there are no site-packages, as if nothing but `eagerly` and `lazy_loader` were installed.
+# This program runs with `python -S`, without site-packages. It adds a folder that contains only
+# `eagerly` and `lazy_loader`.
 PROGRAM = """
 import site, sys
 site.addsitedir(sys.argv[1])

@@ -99,7 +99,7 @@ def test_lines_are_copied_for_any_chunk_size(size: int) -> None:
     shown: list[bytes] = []
     ends = [b"".join(shown) for _ in copied(lambda: next(pieces, b""), shown.append, b"<end>")]
     expected = "\n".join([*SAID, "unfinished"]).encode()
-    assert ends == [expected]  # all earlier lines are written before the end marker is reported
+    assert ends == [expected]  # all earlier lines are shown before the end marker is reported
     assert b"".join(shown) == expected + b"of another"
 
 

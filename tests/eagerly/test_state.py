@@ -1,4 +1,4 @@
-"""States are declared, split into JSON and arrays, and validated."""
+"""Objects declare their saved attributes. States become JSON and arrays, and are validated."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_declared_attributes_are_restored_in_a_new_object() -> None:
     one, other = lived(), Whole()
     state = one.state()
     assert state.keys() == {name.lstrip("_") for name in (*Whole._saved, "updates")}
-    one._rows += 1  # must not change the state, which is a copy
+    one._rows += 1  # does not change `state`, which holds copies
     other.restore(unpacked(packed(state)))
     np.testing.assert_equal(other.state(), state)
     assert (other.owed, other.parts["a"].count) == (Fraction(7, 3), 3)

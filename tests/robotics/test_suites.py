@@ -1,4 +1,4 @@
-"""Tasks of dm_control and gymnasium-robotics, from training to a video: `make test-robotics`."""
+"""Trains, evaluates and films tasks of dm_control and gymnasium-robotics: `make test-robotics`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_task_is_trained_continued_evaluated_filmed_and_its_policy_loaded(
     passed = []
     for stage, call in Examination(task, tmp_path).stages():
         if stage != "video" or ctypes.util.find_library("EGL"):
-            call()  # raises an error if results differ
+            call()  # raises an error if the stage fails
             passed.append(stage)
     assert set(STAGES) - set(passed) <= {"video"}
 

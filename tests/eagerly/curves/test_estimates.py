@@ -25,7 +25,8 @@ def test_a_curve_is_estimated_point_by_point() -> None:
     curves = np.array([[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 30.0, 5.0]])
     found = over_runs(curves, np.mean)
     # The resample with the lowest mean contains one run three times, and so does the one with the
-    # highest mean. Each has probability 1/27, more than the 2.5 % on either side of the interval.
+    # highest mean. Each has the probability 1/27 = 3.7 %. The interval leaves out only 2.5 % on
+    # either side, so it ends at these two means.
     assert found.value.tolist() == [2.0, 20.0, 5.0]
     assert found.low.tolist() == [0.0, 10.0, 5.0]
     assert found.high.tolist() == [4.0, 30.0, 5.0]

@@ -1,4 +1,4 @@
-"""Unusual environments are accepted or rejected. The result is the same for ids and classes."""
+"""Unusual environments are accepted or rejected, whether they are given by id or as a class."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NoisyStep(Walk):
 
 
 class NoisyLate(NoisyStep):
-    """Adds unseeded noise only after the third step, so an episode of three steps has none."""
+    """Adds unseeded noise to all steps but the first three of an episode."""
 
     length = 9
 
@@ -71,7 +71,7 @@ class Experienced(Walk):
 
 
 class OddThird(Walk):
-    """Only its third episode differs. In Gymnasium's Box2D environments, early episodes differ."""
+    """Shifts the start of its third episode. In Box2D environments, too, early episodes differ."""
 
     resets = 0
 

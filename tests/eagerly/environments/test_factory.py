@@ -86,7 +86,7 @@ def test_packages_around_a_run_directory_are_imported(
     (robot / "__init__.py").write_text("")
     (robot / "arms.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match="unknown environment"):  # the package is imported first
+    with pytest.raises(RunError, match="unknown environment"):  # raised after the import
         environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
     (robot / "runs" / "x" / "arms.py").write_text("raise SystemExit('ran')\n")
     with pytest.raises(RunError, match="it is inside the run directory"):
@@ -135,7 +135,7 @@ def test_a_factory_must_not_reuse_an_open_environment() -> None:
     again = r"'factory .*lambda.*': the factory reuses an environment that is still open"
     with pytest.raises(RunError, match=again + ": create a new one in every call"):
         make()
-    with pytest.raises(RunError, match=again):  # each process would copy the open environment
+    with pytest.raises(RunError, match=again):  # pickling would copy the open environment
         cloudpickle.dumps(make)
     env.close()
     cloudpickle.loads(cloudpickle.dumps(make))().close()

@@ -1,4 +1,4 @@
-"""Goal-conditioned environments: batch support, `info` keys and errors."""
+"""Goal-conditioned environments: batches of goals, the `info` keys that rewards read, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SumsUp(Reach):
 
 
 class Mixes(Reach):
-    """Returns rewards for a batch that differ from those of individual calls."""
+    """Returns other rewards for a batch than for its goals one by one."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         far = np.linalg.norm(achieved - desired, axis=-1)

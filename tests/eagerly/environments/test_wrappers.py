@@ -1,4 +1,4 @@
-"""Partially observable environments."""
+"""Wrappers that hide, drop or replace observations, and the log file of MuJoCo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def episode(env: gymnasium.Env, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_registered_ids_show_only_the_positions_of_their_base(name: str) -> None:
-    register()  # repeated calls are harmless
+    register()  # registering twice raises no error
     base, _, hidden = POSITIONS[name]
     env, whole = gymnasium.make(name), gymnasium.make(base)
     kept = [i for i in range(whole.observation_space.shape[0]) if i not in hidden]
@@ -193,7 +193,7 @@ def test_invalid_arguments_of_pictures_are_rejected() -> None:
 
 @pytest.mark.parametrize("env", ["'HalfCheetah-v5'", "lambda: gymnasium.make('HalfCheetah-v5')"])
 def test_mujoco_warnings_are_logged_and_not_written_to_a_file(tmp_path: Path, env: str) -> None:
-    """By default, MuJoCo appends warnings to MUJOCO_LOG.TXT, even if that links to another file."""
+    """By default, MuJoCo appends warnings to MUJOCO_LOG.TXT, even if it is a link."""
     code = f"""
 import gymnasium, logging, warnings
 from eagerly.environments.factory import environment_maker

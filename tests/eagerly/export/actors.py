@@ -14,7 +14,7 @@ from eagerly.policies.operations import NumpyOperations
 from tests.eagerly.policies.test_numpy_actor import NORMALIZED, TD7, built
 
 Named = dict[str, np.ndarray]
-CONTINUED = 300  # steps in `check_equal`, each with the states returned by the previous step
+CONTINUED = 300  # steps that `check_equal` runs, each with the states of the previous step
 
 
 def _memory(kind: str, **more: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ ACTORS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @functools.cache
 def network_of(name: str, settings: tuple[tuple[str, Any], ...] | None = None) -> ActorNetwork:
-    """Returns the network of `ACTORS[name]`. With `settings`, `name` is a key of `SPACES`."""
+    """Returns the network of `ACTORS[name]`, or one for `SPACES[name]` with the given settings."""
     space, given = ACTORS[name] if settings is None else (name, dict(settings))
     actor, _ = built(space, given)
     network = actor.snapshot().network
@@ -48,7 +48,7 @@ def network_of(name: str, settings: tuple[tuple[str, Any], ...] | None = None) -
 
 
 def inputs_of(network: ActorNetwork, count: int) -> list[Named]:
-    """Draws model inputs for `count` steps, each of shape `[1, ...]`, without states."""
+    """Draws the model inputs of `count` steps, `[1, ...]` each, except recurrent states."""
     random, drawn = np.random.default_rng(3), []
     for _ in range(count):
         given = {
@@ -65,7 +65,7 @@ def inputs_of(network: ActorNetwork, count: int) -> list[Named]:
 def played(
     network: ActorNetwork, act: Callable[[Named], Named], steps: list[Named]
 ) -> list[np.ndarray]:
-    """Runs a model step by step, feeding its states back, and returns each output `[N, ...]`."""
+    """Runs a model for N steps with the states that it returns. Returns its outputs, `[N, ...]`."""
     shapes = inputs(network.architecture)
     state = {
         name: np.zeros((1, *shape), np.float32)
@@ -82,7 +82,7 @@ def played(
 
 
 def in_numpy(network: ActorNetwork) -> Callable[[Named], Named]:
-    """Returns a NumPy function with the outputs that a model file should have."""
+    """Returns a NumPy function that computes the expected outputs of a model file."""
     network = in_float32(network)
 
     def act(given: Named) -> Named:

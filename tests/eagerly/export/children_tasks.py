@@ -14,7 +14,7 @@ import numpy as np
 
 
 def _started(child: Path) -> None:
-    """Starts a process that inherits every file descriptor, and writes its id to `child`."""
+    """Starts a process that inherits all file descriptors. Writes its process id to `child`."""
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     child.write_text(str(subprocess.Popen(command, close_fds=False).pid))
 
@@ -62,7 +62,7 @@ def reading() -> str:
 
 
 def waiting(processes: str) -> None:
-    """Starts another process, writes the ids of both to the file `processes`, then sleeps."""
+    """Starts another process, writes both process ids to the file `processes`, then sleeps."""
     simulator = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(f"{processes}.tmp").write_text(f"{os.getpid()} {simulator.pid}")
     os.replace(f"{processes}.tmp", processes)

@@ -52,7 +52,7 @@ def weights(
 
 
 def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1) -> ActorNetwork:
-    """Quantizes an MLP with the given ranges or those measured on normally distributed rows."""
+    """Quantizes an MLP with these ranges, or with ranges measured on normally distributed rows."""
     given, head = network.weights, network.architecture.head
     hidden = np.random.default_rng(seed).normal(size=(4000, network.architecture.visible))
     found = [(float(hidden.min()), float(hidden.max()))]
@@ -78,7 +78,7 @@ def acting(network: ActorNetwork) -> NumpyActor:
 
 
 def int8_rows(count: int, size: int, seed: int = 2) -> np.ndarray:
-    """Draws int8 rows `[N, V]`, half uniformly and half distributed like observations."""
+    """Draws int8 rows `[N, V]`: half uniformly, half like quantized observations."""
     random, half = np.random.default_rng(seed), count // 2
     anywhere = random.integers(-128, 128, (half, size))
     usual = np.clip(np.rint(28.0 * random.normal(size=(count - half, size))), -128, 127)

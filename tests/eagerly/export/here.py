@@ -15,7 +15,7 @@ def work_here(monkeypatch: pytest.MonkeyPatch, *, but: str = "") -> None:
     """Converts and checks exports in this process.
 
     Args:
-        monkeypatch: Restores child processes after the test.
+        monkeypatch: Undoes the change after the test.
         but: The task that still runs in a child process: "the conversion" or "the exported policy".
     """
 

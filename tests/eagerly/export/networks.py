@@ -1,4 +1,4 @@
-"""Built-in actors with random weights, created without TensorFlow, and random masks."""
+"""Random action masks, and built-in actors with random weights, created without TensorFlow."""
 
 from __future__ import annotations
 

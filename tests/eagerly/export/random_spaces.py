@@ -1,4 +1,4 @@
-"""Random spaces, Gymnasium masks, and invalid observations and masks."""
+"""Random spaces, masks in Gymnasium's formats, and invalid observations and masks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasiu
     if kind == 0:
         shape = _SHAPES[random.integers(len(_SHAPES))]
         dtype = _DTYPES[random.integers(len(_DTYPES))]
-        if dtype == np.uint8 and len(shape) > 1:  # would be an image, which cannot be exported
+        if dtype == np.uint8 and len(shape) > 1:  # it would be an image, which cannot be exported
             dtype = np.int8
         return spaces.Box(0 if dtype == np.uint8 else -9, 9, shape, dtype)
     return _choices(random, kind)
@@ -59,7 +59,7 @@ def _choices(random: np.random.Generator, kind: int) -> gymnasium.Space[Any]:
 
 
 def left_out(space: gymnasium.Space[Any], random: np.random.Generator) -> str:
-    """Draws a value of `ignore_entries`: all `Text` entries, and some but not all others."""
+    """Draws a value of `ignore_entries`: every `Text` entry, and some but not all other entries."""
     inside = [(path, leaf) for path, leaf in leaves(space) if path]
     unread = [path for path, leaf in inside if isinstance(leaf, spaces.Text)]
     others = [path for path, leaf in inside if not isinstance(leaf, spaces.Text)]
@@ -68,7 +68,7 @@ def left_out(space: gymnasium.Space[Any], random: np.random.Generator) -> str:
 
 
 def vectorized(masks: list[Any]) -> Any:
-    """Returns masks of N environments in the format of a vector environment's `infos`."""
+    """Combines masks of N environments in the format of a vector environment's `infos`."""
     vector, infos = VectorEnv[Any, Any, Any](), dict[str, Any]()
     vector.num_envs = len(masks)
     for index, mask in enumerate(masks):

@@ -15,9 +15,10 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 50.0])
 class Walk(gymnasium.Env):
     """Observes (position, step). The reward is the position. An episode has 50 steps.
 
-    The environment variable FAULT selects a failure: "make", "reset" or "step" raises an error,
-    "exit make" or "exit step" exits the program, and "NaN" sets the position to NaN. With the
-    suffix " in the child", only a process whose parent has the process id PARENT fails.
+    The environment variable FAULT selects a failure. "make", "reset" and "step" raise an error in
+    the constructor, in `reset` or in `step`. "exit make" and "exit step" exit the program there.
+    "NaN" sets the position to NaN. With the suffix " in the child", only a process whose parent has
+    the process id PARENT fails.
     """
 
     observation_space = gymnasium.spaces.Box(LOW, HIGH, dtype=np.float64)

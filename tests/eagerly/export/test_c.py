@@ -48,7 +48,7 @@ def library(
 
 
 def answers(function: Any, rows: np.ndarray, size: int = 2) -> np.ndarray:
-    """Calls a function of the library for each row."""
+    """Returns the results of a library function for each row."""
     found = np.empty((len(rows), size), rows.dtype)
     for row, answer in zip(np.ascontiguousarray(rows), found, strict=True):
         function(row, answer)
@@ -92,7 +92,7 @@ def test_float32_matches_numpy(settings: dict[str, Any], tmp_path: Path) -> None
 @needs_compiler
 def test_four_partial_sums_are_more_accurate_than_a_single_sum(tmp_path: Path) -> None:
     network = actor((), observation_size=1203, head=ActionHead(6))
-    network.weights["action/kernel"] *= 0.1  # a saturated tanh would hide errors
+    network.weights["action/kernel"] *= 0.1  # prevents a saturated tanh, which would hide errors
     rows, ends = observed(100, 1203), -np.ones(6)
     found = library(network, "float32", tmp_path, ends, -ends)
     kernel, bias = (network.weights[f"action/{part}"] for part in ("kernel", "bias"))
@@ -224,7 +224,7 @@ def test_float32_code_needs_only_libm_and_int8_code_no_library(flag: str, tmp_pa
 def test_a_policy_with_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None:
     network = actor((64, 64), observation_size=17, head=ActionHead(6), normalized=True)
     c.convert(quantised(network), "int8", tmp_path, low=-np.ones(6), high=np.ones(6))
-    # The tables for stack unwinding are left out: microcontrollers do not need them.
+    # Compile without tables for stack unwinding, which microcontrollers do not need.
     undefined(tmp_path, "-Os", "-fno-asynchronous-unwind-tables")
     sizes = subprocess.run(["size", "policy.o"], cwd=tmp_path, stdout=-1, text=True, check=True)
     text, data, bss = map(int, sizes.stdout.splitlines()[1].split()[:3])

@@ -38,7 +38,7 @@ def test_rescaling_does_not_change_the_actor_outputs(settings: dict[str, bool]) 
     network = built("box", settings)[0].snapshot().network
     observations = _spread_rows(400)
     if settings:
-        observations /= SCALES  # keeps all values below the clipping limit of normalization
+        observations /= SCALES  # keeps normalized values from being clipped
     found, rows = rescaled(network, _scaled(network, observations))
     assert found.architecture.normalized
     np.testing.assert_allclose(rows, _scaled(found, observations), rtol=1e-4, atol=1e-4)
@@ -106,7 +106,7 @@ def test_a_float64_actor_becomes_float32() -> None:
 def test_an_actor_without_hidden_layers_is_calibrated() -> None:
     network = actor(())
     rows = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
-    # Both actors take the same unscaled rows, because calibration adds a normalization.
+    # Both actors take the same rows, because the calibrated actor normalizes them itself.
     errors = acting(calibrated(network, rows))(rows) - acting(network)(rows)
     assert np.abs(errors).mean() < 0.01
 

@@ -1,4 +1,4 @@
-"""Size, memory and installation of an environment with only NumPy and LiteRT."""
+"""A Python environment with only NumPy and LiteRT: its size, its memory and its installation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def install(folder: Path, *packages: str) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Drops files from the page cache: the kernel maps larger parts of cached files."""
+    """Drops files from the page cache, because the kernel maps larger parts of cached files."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             descriptor = os.open(path, os.O_RDONLY)

@@ -106,7 +106,7 @@ def test_examples_consist_of_replayed_rows_and_greedy_episodes(
     from eagerly.training.evaluation import evaluation_seeds
 
     first, _ = env.reset(seed=evaluation_seeds(0, 1)[0])
-    greedy = 1000 - 400  # all 400 rows of the buffer are replayed
+    greedy = 1000 - 400  # the first 400 examples are the rows of the replay buffer
     np.testing.assert_array_equal(examples["observation"][1000 - greedy], first)
 
 
@@ -206,7 +206,7 @@ def test_a_model_that_differs_from_the_policy_is_not_exported(
     fault: str, message: str, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty(monkeypatch, fault)
-    if fault == "no weights":  # this fault is found without a child process
+    if fault == "no weights":  # finding this fault needs no child process
         work_here(monkeypatch)
     with pytest.raises(RunError, match=message):
         export_policy(run, format="c", out=out, episodes=0)

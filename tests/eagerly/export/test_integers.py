@@ -75,8 +75,8 @@ def test_an_actor_with_one_layer_matches_a_hand_calculation() -> None:
     np.testing.assert_array_equal(made.actions.kernel, [[127, 127], [3, -4]])
     np.testing.assert_array_equal(made.actions.bias, [8, -1])
     np.testing.assert_array_equal(made.actions.multipliers / 2.0**made.actions.shifts, [16, 32])
-    # Unit 1: 8 - 3 · 3 = -1 step of 1/2 equals -16 steps of 1/32. Unit 2: -1 + 4 · 3 = 11 steps
-    # of 1 exceed the output range.
+    # Unit 1: the sum is 8 - 3 · 3 = -1. In steps of 1/2, that is -1/2, or -16 steps of 1/32.
+    # Unit 2: the sum is -1 + 4 · 3 = 11. In steps of 1, that is 11, which exceeds the output range.
     expected = np.round(128 * np.tanh([-16 / 32, 127 / 32]))
     np.testing.assert_array_equal(run(made, np.array([[0, -3]], np.int8))[0], [expected[0], 127])
 
@@ -95,7 +95,7 @@ def test_integers_match_the_quantized_actor(sizes: tuple[int, ...]) -> None:
     assert (found.dtype, found.shape) == (np.int8, (2000, 9))
     actions = quantized_tanh(outputs[:, :3]) * 128
     logits = outputs[:, 3:] / of_logits[0] + of_logits[1]
-    # float32 rounds a few sums differently that are near rounding ties.
+    # float32 rounds a few of the sums near rounding ties differently.
     for mine, its in ((found[:, :3], actions), (found[:, 3:], logits)):
         assert np.mean(np.abs(mine - its) > 0.01) < 2e-3
 

@@ -34,7 +34,7 @@ needs_litert = pytest.mark.skipif(
 
 
 def _acting(folder: Path, found: dict[str, Any], **settings: Any) -> Callable[[Named], Named]:
-    """Returns a function that runs the file, using the tensor indices returned by `convert`."""
+    """Returns a function that runs the model file. `found` is the result of `convert`."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(folder / "model.tflite"), **settings)
@@ -73,7 +73,7 @@ def test_float16_is_within_half_a_percent_of_the_span(name: str, tmp_path: Path)
     network, steps = network_of(name), inputs_of(network_of(name), CONTINUED)
     found = litert.convert(network, "float16", tmp_path)
     assert {each["dtype"] for each in found["inputs"]} == {"float32"}
-    last = network.weights["action/kernel"].T.astype(np.float16)  # LiteRT stores it as [A, units]
+    last = network.weights["action/kernel"].T.astype(np.float16)  # in LiteRT's layout, [A, units]
     assert last.tobytes() in (tmp_path / "model.tflite").read_bytes()
     expected = played(network, in_numpy(network), steps)
     for mine, its in zip(played(network, _acting(tmp_path, found), steps), expected, strict=True):

@@ -1,4 +1,4 @@
-"""An int8 LiteRT file contains the integers of `integer_grids`, or the conversion fails."""
+"""An int8 LiteRT file contains the integers that `integer_grids` computes, or conversion fails."""
 
 from __future__ import annotations
 

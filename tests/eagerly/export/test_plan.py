@@ -1,4 +1,4 @@
-"""Exports use an environment, a replay buffer, both or neither."""
+"""An export uses the environment and the replay buffer of a run, one of the two, or neither."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def document(path: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in an environment that prints, with 1,100 observations in its replay buffer."""
+    """A run with 1,100 observations in its replay buffer. Its environment prints to stdout."""
     surroundings.register()
     path = tmp_path_factory.mktemp("walks") / "walk"
     train_in(path, env="Walk-v0", steps=1100, warmup_steps=1050, evaluate_every_steps=1100)
@@ -60,7 +60,7 @@ def test_an_environment_factory_must_be_passed_again(
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
-    work_here(monkeypatch, but="the exported policy")  # a child must receive it
+    work_here(monkeypatch, but="the exported policy")  # the child process needs `make_walk`
     exported = export_policy(factory_run, format="c", out=made, episodes=1, **settings)
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3

@@ -152,7 +152,7 @@ def test_recurrent_actions_match_the_policy(
 
 
 def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *given: Any) -> Any:
-    """Returns the result of a call, or None if it rejects its arguments."""
+    """Returns the result of a call, or None if it raises one of `refusals`."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -163,7 +163,7 @@ def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *giv
 
 @pytest.mark.filterwarnings(
     "ignore:.*Casting input x to numpy array"
-)  # caused by scalars in a Box of shape ()
+)  # scalars in a Box of shape () cause this warning
 @pytest.mark.parametrize("seed", range(40))
 def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

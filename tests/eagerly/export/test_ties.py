@@ -14,7 +14,7 @@ from tests.eagerly.export.drawn import actor, quantised
 
 
 def disagreeing(network: ActorNetwork) -> int:
-    """Tries every sum of every unit and counts units with a sum that floats round differently."""
+    """Counts units for which integers and floats round at least one possible sum differently."""
     made, count = plan(network), network.architecture.head.continuous
     names = [f"hidden_{index}" for index in range(len(made.hidden))]
     layers = dict(zip(names, made.hidden, strict=True))

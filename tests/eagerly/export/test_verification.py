@@ -19,8 +19,8 @@ def played(*returns: float) -> Evaluation:
 
 def test_only_a_significant_loss_is_reported() -> None:
     before = played(100.0, 110.0, 90.0, 100.0)
-    assert loss(before, played(101.0, 90.0, 95.0, 70.0)) is None  # large, but not significant
-    assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # significant, but only 1 %
+    assert loss(before, played(101.0, 90.0, 95.0, 70.0)) is None  # a large loss, not significant
+    assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # a significant loss of only 1 %
     found = loss(before, played(90.0, 99.0, 80.0, 91.0))
     assert found is not None
     assert "90.00 over 4 episodes instead of 100.00" in found

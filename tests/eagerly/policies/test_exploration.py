@@ -15,7 +15,7 @@ from eagerly.state import packed, unpacked
 
 
 def walk(noise: Exploration, steps: int, count: int = 3) -> np.ndarray:
-    """Returns the exploratory actions for actor outputs of 0, without episode ends."""
+    """Returns noisy actions `[steps, count, 2]` for actor outputs of 0. No episode ends."""
     found = []
     for _ in range(steps):
         found.append(noise.explored(np.zeros((count, 2), np.float32)))
@@ -43,9 +43,9 @@ def process(scale: float, theta: float = 0.15) -> Exploration:
 
 
 def played(each: Exploration, steps: int, count: int) -> np.ndarray:
-    """Returns the exploratory actions for actor outputs of 0.
+    """Returns noisy actions for actor outputs of 0.
 
-    Every third step is random, and every fifth step ends all episodes.
+    Every third step draws random actions instead, and every fifth step ends all episodes.
     """
     found = []
     size = each._actions.size
@@ -126,7 +126,7 @@ def test_noise_is_independent_of_other_environments_and_can_be_restored(
 def test_noise_starts_at_zero_for_another_number_of_environments() -> None:
     noise = process(0.05)
     walk(noise, 50)
-    noise.on_reset(np.array([True] * 5))  # has no effect: the noise has three environments
+    noise.on_reset(np.array([True] * 5))  # ignored, because the noise has three environments
     assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 

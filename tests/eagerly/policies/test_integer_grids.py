@@ -59,8 +59,8 @@ def test_a_bias_much_larger_than_its_column_determines_the_scale() -> None:
     kernel = np.array([[127.0, 127e-9, 127e-9], [1.0, 50e-9, -1e-9]], np.float32)
     bias, scale = np.array([1.0, 1.0, -4.0], np.float32), np.float32(0.5)
     q, steps, scales = layer_integers(kernel, bias, scale)
-    # The biases 1 and -4 take 2^30 steps, so steps are 2^-30 and 2^-28. A step is half the scale of
-    # its column, so the scales are 2^-29 = 1.9e-9 and 2^-27 = 7.5e-9.
+    # The biases 1 and -4 take 2^30 steps, so steps are 2^-30 and 2^-28. A step is the input scale,
+    # 1/2, times the scale of the column, so these scales are 2^-29 = 1.9e-9 and 2^-27 = 7.5e-9.
     np.testing.assert_array_equal(scales, [1.0, 2.0**-29, 2.0**-27])
     np.testing.assert_array_equal(steps, [2, 2**30, -(2**30)])
     np.testing.assert_array_equal(q, [[127, 68, 17], [1, 27, 0]])

@@ -83,7 +83,7 @@ def built(name: str, settings: dict[str, Any]) -> tuple[Any, ModelBuilder]:
     random = np.random.default_rng(1)
     for variable in actor.variables:
         moved = variable.numpy() + 0.1 * random.normal(size=variable.shape)
-        if "normalization" in variable.path:  # columns that are not scaled keep their values
+        if "normalization" in variable.path:  # columns without scaling keep their statistics
             moved = np.where(builder.observations.scalable, moved, variable.numpy())
         variable.assign(moved)
     return actor, builder

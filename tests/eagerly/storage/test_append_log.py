@@ -14,7 +14,7 @@ from eagerly.storage.files import RunFiles
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """A disk that writes only three bytes of each record while it is full."""
+    """Simulates a disk. While its "full" is true, it writes only three bytes of each record."""
     state, append = {"full": False}, RunFiles.append
 
     def limited(files: RunFiles, name: str, content: bytes) -> None:

@@ -98,7 +98,7 @@ def test_invalid_files_and_false_headers_are_rejected(
 
 def test_compressed_and_invalid_archives_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    np.savez_compressed(path, zeros=np.zeros(10**6))  # a compressed file could be a zip bomb
+    np.savez_compressed(path, zeros=np.zeros(10**6))  # rejected, because it could be a zip bomb
     with pytest.raises(ValueError, match="is compressed"):
         read_npz(path)
     np.savez(path, x=np.array([{}], dtype=object))

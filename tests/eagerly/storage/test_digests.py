@@ -1,4 +1,4 @@
-"""Equal runs have equal digests, and every part that differs has a different digest."""
+"""Equal runs have equal digests. If a part of a run differs, its digest differs, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.errors import RunError
 from eagerly.storage.digests import curves, digests
 from tests.small_runs import TrainRun, train_in
 
-# Maps a setting to another value and to the parts that must change with it. Others may change.
+# Maps a setting to a new value and to the parts that must then change. Other parts may change, too.
 TOUCHED: dict[str, tuple[Any, set[str]]] = {
     "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
     "tau": (0.5, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),

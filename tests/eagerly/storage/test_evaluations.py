@@ -31,7 +31,7 @@ def test_the_first_row_determines_whether_there_is_a_success_rate(tmp_path: Path
 def test_a_table_without_a_success_rate_never_gets_one(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.csv"
     EvaluationTable(path).add(ROW)
-    # The same applies to `episodes_at_limit`, a column that tables of earlier versions lack.
+    # Nor does it get the column `episodes_at_limit`, which tables of earlier versions lack.
     EvaluationTable(path).add(ROW | {"steps": 2, "success_rate": 0.5, "episodes_at_limit": 1})
     assert rows(path) == ["steps,updates,return_mean", "1,1,2.0", "2,1,2.0"]
     assert np.isnan(read_results(path).success_rate).all()
@@ -61,7 +61,7 @@ def test_oversized_tables_are_rejected_and_a_partial_last_row_is_ignored(
     with pytest.raises(RunError, match=message):
         read_results(path)
     fine = HEADER + "".join(f"{n},0,2\n" for n in range(5))
-    path.write_text(fine + "6,1")  # a partial row, as a killed run leaves it
+    path.write_text(fine + "6,1")  # a killed run can leave a partial row
     assert read_results(path).steps.tolist() == [0, 1, 2, 3, 4]
     assert not read_results(path).trained.any()
 

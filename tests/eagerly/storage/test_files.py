@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> RunFiles:
     return RunFiles(tmp_path / "run")
 
 
-# Operations that change or read a file. Each is tested with a link at every depth.
+# Operations that change a file, and `READS` that read one. Each is tested with links at all depths.
 CHANGES: dict[str, Callable[[RunFiles, str], object]] = {
     "write": lambda files, name: files.write(name, [b"x"]),
     "append": lambda files, name: files.append(name, b"x"),

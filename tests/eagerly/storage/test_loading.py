@@ -30,7 +30,7 @@ def evaluations(path: Path) -> dict[int, float]:
         return {int(row["steps"]): float(row["return_mean"]) for row in csv.DictReader(file)}
 
 
-# Prints the peak memory of its process in kilobytes, as counted by the kernel.
+# This program prints the peak memory of its process in kilobytes, as measured by the kernel.
 PEAK = """
 import sys, eagerly
 policy = eagerly.load_policy(sys.argv[1])
@@ -151,7 +151,7 @@ def test_best_and_latest_policies_have_the_weights_of_their_steps(
 def test_loading_fails_with_the_reason(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         load_policy(tmp_path)
-    train(steps=120)  # makes no update
+    train(steps=120)  # this run makes no update
     with pytest.raises(RunError, match="has been evaluated since the first update: select the l"):
         load_policy(tmp_path / "run", "best")
     with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):

@@ -1,4 +1,4 @@
-"""A run directory has one lock holder, and workers that outlive it do not keep the lock."""
+"""One process at a time locks a run directory. Workers that survive it do not keep the lock."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_file_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @contextmanager
 def holder(path: Path, open_file_locks: bool, fork: str = "python") -> Iterator[tuple[Any, int]]:
-    """Runs a process that locks a run directory. Yields the process and its child's id."""
+    """Runs a process that locks a run directory. Yields it and the process id of its child."""
     words = [sys.executable, "-c", HOLDER, str(path), str(open_file_locks), fork]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -92,7 +92,7 @@ def test_a_child_forked_by_c_code_keeps_the_lock_and_the_error_names_the_dead_ho
 
 
 def _is_refused(path: Path) -> bool:
-    """Returns whether a forked process is denied the lock. A fork needs no imports."""
+    """Returns whether another process is denied the lock. A forked one need not import anything."""
     child = os.fork()
     if not child:
         try:

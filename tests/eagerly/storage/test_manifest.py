@@ -1,4 +1,4 @@
-"""Manifests, including newer, older and damaged ones."""
+"""Checkpoint manifests, including those of newer and older versions and damaged ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_could_not_be_read_back_ends_the_run_and_keeps_the_old
     (before,) = manifests(tmp_path / "run")[-1:]
     size = before.stat().st_size
     with monkeypatch.context() as patch:
-        # The next manifest lists one more replay segment.
+        # The next manifest exceeds this limit, because it lists one more replay segment.
         patch.setattr(documents, "_LARGEST_DOCUMENT", size + 20)
         message = rf"stopped after step 300: .* more than {size + 20} bytes\)\. The largest state "
         with pytest.raises(RunError, match=message):

@@ -164,7 +164,7 @@ def test_generated_run_directories_have_readable_and_unique_names(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4}) for _ in range(3)]
-    for run in runs:  # all runs are opened before the first is created, as by parallel processes
+    for run in runs:  # like parallel processes, opens all runs before creating the first
         run.write()
     paths = [run.path for run in runs]
     assert len(set(paths)) == 3

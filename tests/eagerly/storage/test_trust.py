@@ -1,4 +1,4 @@
-"""Settings with effects outside the process act only with the user's consent."""
+"""Settings with effects outside the process take effect only with the user's consent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
 from tests.small_runs import SMALL, TrainRun, logged, train_in
 
-# A module that leaves a trace when imported and defines objects that settings can name.
+# A module that writes a file when imported and defines objects that settings can name.
 EVIL = """
 from pathlib import Path
 Path({trace!r}).write_text("it ran")
@@ -135,7 +135,7 @@ def test_trust_imports_modules_from_the_working_directory(stage: Stage, role: st
     path = list(sys.path)
     if role == "actor":
         with pytest.raises(RunError, match="does not match its settings: ValueError"):
-            load_policy(stage.run, trust=True)  # the imported actor differs from the saved one
+            load_policy(stage.run, trust=True)  # the weights do not fit the imported actor
     else:
         result = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1", "--trust"])
         assert result.exit_code == 0, result.output
@@ -150,7 +150,7 @@ def test_modules_that_the_user_also_names_need_no_trust(stage: Stage) -> None:
     assert stage.ran
 
 
-# Regressions: these names were imported, because a check missed them.
+# Regressions: an earlier version missed these names in its checks and imported their modules.
 SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "an agent beside another": (
         [(None, "agent", "shadow.evil1:X"), ("settings", "agent", "td3")],
@@ -495,7 +495,7 @@ def test_consent_to_a_setting_without_effect_is_not_recorded(
     run.unlock()
     shutil.rmtree(tmp_path / "state")
     again = open_run(tmp_path / "run", None, {})
-    again.write()  # also happens after a checkpoint, when init_from no longer has an effect
+    again.write()  # as for a run with a checkpoint, in which init_from no longer has an effect
     again.unlock()
     assert open_run(tmp_path / "run", None, {}).untrusted == {"init_from": "../other"}
 

@@ -85,7 +85,7 @@ def test_updates_are_made_when_episodes_end_for_all_collected_steps(
     for event, number in diary.heard:
         steps = number if event == "rollout" else steps
         made += [(steps, number)] * (event == "update")
-    # Five steps require two updates: 4 for the 10 steps after the warm-up, then 8 for 20 more.
+    # 5 steps require 2 updates. The 10 steps after the warm-up require 4, and the next 20 steps 8.
     assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
     assert trainer.budget.state() == {"waiting": 6, "owed": "0"}
     points = scalars(trainer.run.path)
@@ -135,7 +135,7 @@ def test_a_custom_budget_is_incompatible_with_policy_checkpoints(tmp_path: Path)
 
 
 class Prioritized(TD3):
-    """TD3 with a sampler that receives TD errors, and with two-step transitions."""
+    """TD3 with two-step transitions and a sampler that receives TD errors."""
 
     def sampler(self, seed: np.random.SeedSequence) -> ByPriority:
         sampler = ByPriority(capacity=1000)
@@ -152,7 +152,7 @@ def test_a_custom_sampler_and_accumulator_resume_exactly(
     settings = {"env": "Long-v0", "num_envs": 1, "warmup_steps": 0, "steps": 14}
     settings |= {"updates_per_call": 1, "replay_ratio": 1.0, "replay_capacity": 1000}
     straight = trained(tmp_path / "straight", kind="Prioritized", **settings)
-    # The first step yields no transition: its update waits for the second step.
+    # The first step yields no transition, so its update is made after the second step.
     assert (straight.updates, len(straight.buffer)) == (14, 13)
     places = [heard[0] for heard in straight.buffer.sampler.heard]
     assert len(places) == 14
@@ -204,7 +204,7 @@ def test_a_callback_can_add_initial_rows(tmp_path: Path) -> None:
 
 
 class ActsByTarget(TD3):
-    """Acts with a model whose variable names differ from those of a loaded policy."""
+    """Acts with the target actor, whose variable names differ from those of a loaded policy."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         modules = actor_critic(builder)
@@ -225,13 +225,13 @@ def test_a_continued_table_must_keep_its_columns(tmp_path: Path) -> None:
 
 
 class AfterAnEpisode(UpdateBudget):
-    """The default budget, with a warm-up that ends with an episode."""
+    """The default budget, with a warm-up that continues until an episode ends."""
 
     warmup_ends_with_episode = True
 
 
 class WholeEpisodes(TD3):
-    """TD3 whose warm-up ends with an episode."""
+    """TD3 whose warm-up continues until an episode ends."""
 
     Budget = AfterAnEpisode
 
@@ -250,7 +250,7 @@ def test_a_warm_up_that_ends_with_an_episode_resumes_exactly(
     straight = trained(tmp_path / "straight", diary, kind="WholeEpisodes", **settings)
     steps = [number for event, number in diary.heard if event == "rollout"]
     assert straight.updates == (steps[-1] - end) // 4
-    # A step requires a quarter of an update. With 3 environments, a round has 3 steps.
+    # Each update requires 4 steps. With 3 environments, a round has 3 steps, so it takes 2 rounds.
     paid = end + (4 if num_envs == 1 else 6)
     assert diary.heard.index(("update", 1)) == diary.heard.index(("rollout", paid)) + 1
     stopped = trained(tmp_path / "run", StopsAt(15, "on_rollout"), kind="WholeEpisodes", **settings)
@@ -263,7 +263,7 @@ FEW = {"replay_ratio": 0.25, "updates_per_call": 1, "policy_checkpoints": True}
 
 
 def acted(trainer: Any) -> list[np.ndarray]:
-    """Returns the actions of the policy that the budget keeps, and of the current policy."""
+    """Returns the actions of two policies: the one that the budget keeps, and the current one."""
     return [trainer.budget.policy(ROW), trainer.agent.act(ROW)]
 
 

@@ -1,4 +1,4 @@
-"""Runs in unusual environments: warnings at each start, and check results after resuming."""
+"""Runs in unusual environments warn at each start, and save the result of the environment check."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_a_resumed_run_remembers_the_result_of_the_check(train: TrainRun, tmp_pa
     continued = train(env=odd.NoisyStep, steps=6)  # resumes between two episodes
     assert continued.collector.environments.repeats is False
     assert not any("is not reproducible" in line for line in continued.lines)
-    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if killed before the first checkpoint
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # simulates a kill before the first checkpoint
     assert any("is not reproducible" in line for line in train(env=odd.NoisyStep, steps=9).lines)

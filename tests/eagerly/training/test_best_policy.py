@@ -42,8 +42,8 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     train: TrainRun, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    # Any return is high enough, but evaluations count only after an update, and the warm-up has
-    # 120 steps.
+    # Every return reaches `stop_at_return`, but evaluations count only after the first update. The
+    # warm-up has 120 steps.
     trainer = train(warmup_steps=120, evaluate_every_steps=50, stop_at_return=-1e9)
     assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
     results = read_results(run / "evaluations.csv")
@@ -85,7 +85,7 @@ def test_a_run_without_an_evaluation_is_evaluated_once_at_its_end(tmp_path: Path
     assert results.steps.tolist() == [200]
     assert (trainer.finished, summary(run).state) == (True, "finished")
     assert summary(run).best == results.return_mean[0] == trainer.best_return
-    policy = load_policy(run)  # the best policy is the latest, the only one evaluated
+    policy = load_policy(run)  # only the latest policy was evaluated, so it is the best
     assert (policy.which, policy.steps) == ("best", 200)
     assert required_checkpoint(run).manifest.state["policies"]["best"] is None
 
@@ -149,7 +149,7 @@ def test_a_partially_written_last_row_is_ignored(tmp_path: Path) -> None:
         finished.run.evaluations_path.write_bytes(header + row[:tear])
         assert read_results(finished.run.evaluations_path).steps.size == 0, tear
         assert summary(run).state == "stopped", tear
-    for lost in (b"", b"\0" * 7 + b"\n"):  # the end of the file never reached the disk
+    for lost in (b"", b"\0" * 7 + b"\n"):  # the end of the file was not written to the disk
         finished.run.evaluations_path.write_bytes(header + row[:after_returns] + lost)
         assert not is_finished(run, required_checkpoint(run).manifest, finished.config)
     for tear in (after_returns - 2, len(row) - 1):

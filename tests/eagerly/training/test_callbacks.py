@@ -75,7 +75,7 @@ def test_callbacks_receive_all_events_in_order(tmp_path: Path) -> None:
 
 
 class StopsAt(Callback):
-    """Stops the run at the first event of a kind from a given step on."""
+    """Stops the run when the callback method `event` is first called at or after a given step."""
 
     def __init__(self, step: int, event: str) -> None:
         self._step = step

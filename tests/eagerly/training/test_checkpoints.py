@@ -105,11 +105,11 @@ def test_a_damaged_checkpoint_is_skipped(
     assert saved is not None
     assert saved.manifest.steps == 100
     if part == "manifest.json" and damage == "gone":
-        assert lines == []  # a checkpoint without a manifest was never published
+        assert lines == []  # without a manifest, the checkpoint counts as unpublished
     else:
         (line,) = lines
         assert "000000000200-000000000002 is damaged" in line
-    if part.startswith("networks.data"):  # resuming does not depend on the damaged part
+    if part.startswith("networks.data"):  # one part suffices: resuming is the same for all
         trainer = train(steps=210)
         assert (trainer.steps, trainer.buffer.added, trainer.lines) == (210, 210, lines)
 

@@ -111,7 +111,8 @@ def test_a_warm_up_may_end_with_an_episode(
     assert is_random(agent, buffer.rows(0, collector.steps)) == expected
 
 
-@pytest.mark.parametrize("rounds", [6, 7])  # stops in the extended warm-up or at its end
+# The extended warm-up ends after 7 rounds.
+@pytest.mark.parametrize("rounds", [6, 7])
 def test_an_interrupted_warm_up_continues_to_the_end_of_its_episode(rounds: int) -> None:
     made = [collector_with([5, 7, 11], 16, warmup_ends_with_episode=True) for _ in range(2)]
     (agent, buffer, collector), (_, other_buffer, other) = made

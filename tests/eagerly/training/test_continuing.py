@@ -22,8 +22,9 @@ from tests.eagerly.training.test_td7 import TD7
 from tests.eagerly.training.test_trainer import MEMORY, _same
 from tests.small_runs import SMALL, TrainRun, train_in
 
-# The first 30 of 120 steps are random. Updates are made at 55, 80 and 105, evaluations at 60 and
-# 120. The checkpoint at 77 is within an episode and between two updates, and has a best policy.
+# The first 30 of 120 steps are random. Updates are made at steps 55, 80 and 105, and evaluations at
+# 60 and 120. At step 77, within an episode and between two updates, a checkpoint is saved.
+# It contains a best policy.
 BRIEF: dict[str, Any] = {
     "steps": 120,
     "warmup_steps": 30,
@@ -72,7 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
         "n_step": 3,
         "replay_capacity": 50,
     },
-    # With this many rows and units, a matrix product would be split across cores.
+    # Matrix products of this size could be split across CPU cores. The results must still be equal.
     "lag": {
         "policy_lag": 1,
         "num_envs": 16,
@@ -155,8 +156,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 ) -> None:
     straight = train("straight", **BRIEF | settings)
     _killed_after_its_first_checkpoint(straight, tmp_path / "parts")
-    # These settings are passed again: factories are not stored, and a copied run is not trusted
-    # with modules or processes.
+    # Pass these settings again: factories are not stored, and a copied run is not trusted to import
+    # modules or to start processes.
     asked_for = ("actor", "critic", "models", "collectors")
     given = {name: settings[name] for name in asked_for if name in settings}
     again = train("parts", **given)

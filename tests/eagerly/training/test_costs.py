@@ -53,7 +53,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    """A run after two calls of its train body, which is compiled once for all tests."""
+    """A run after two calls of its train body. All tests share it, so the body is compiled once."""
     settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
     settings |= {"updates_per_call": 10, "replay_ratio": 1.0, "hidden_sizes": (8,)}
     with Trainer(open_run(tmp_path_factory.mktemp("running") / "run", "td3", settings)) as trainer:
@@ -109,7 +109,7 @@ def traced(delay: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("delay", "programs"),
-    # With delay 3, a call of ten updates has two or three whole periods and some single updates.
+    # With delay 3, ten updates consist of two or three whole periods and some single updates.
     [(1, 1), (2, 1), pytest.param(3, 4, marks=pytest.mark.long)],
 )
 def test_the_train_body_is_traced_once_for_whole_periods_and_once_for_each_phase(
@@ -196,7 +196,8 @@ def _frames(function: Callable[[], object]) -> list[tuple[int, str, str]]:
 
 
 def test_the_documentation_shows_every_call_of_an_environment_step(trainer: Trainer) -> None:
-    for _ in range(2):  # completes a round and loads the new weights
+    # The measured round must neither complete an earlier round nor load new weights.
+    for _ in range(2):
         trainer._round()
     frames = _frames(trainer._round)
     lines = [f"{'  ' * depth + name:52}{path}" for depth, name, path in frames]

@@ -1,4 +1,4 @@
-"""Failures around a run give one clear message with the step and keep the last checkpoint."""
+"""Failures of the environment or the disk end a run with one message and keep its checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FAULTS = {
 
 
 def assert_whole(run: Path, steps: int) -> None:
-    """Asserts that the newest checkpoint is intact and at `steps`, and all files are complete."""
+    """Asserts that no file is incomplete, and that the newest checkpoint is intact, at `steps`."""
     with logged() as lines:
         saved = newest_checkpoint(run)
     assert (saved and saved.manifest.steps, lines) == (steps, [])
@@ -120,7 +120,7 @@ def test_a_failing_environment_in_a_process_stops_the_run(
     }[fault]
     settings = faulty(fault, num_envs=2, collectors="processes")
     if fault == "hangs":
-        # Not set for the other fault, because any step may take 1 s on a loaded machine.
+        # Without the fault "hangs", a timeout of 1 s could stop a slow step on a loaded machine.
         settings["environment_timeout_seconds"] = 1.0
     with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
         train(**settings)
@@ -160,7 +160,7 @@ def test_resuming_with_different_spaces_is_rejected(train: TrainRun, tmp_path: P
     from tests.toys import Counting
 
     class Widened(Counting):
-        """An environment whose action space changes, as in another version of its package."""
+        """Its action space changes before the run is resumed, as after an update of its package."""
 
     settings: dict[str, Any] = {"env": Widened, "check_env": False, "evaluate_every_steps": 10**6}
     train(**settings, steps=150)
@@ -197,11 +197,11 @@ def test_a_buffer_that_does_not_fit_into_memory_is_rejected_with_both_sizes(
     with pytest.raises(RunError, match=numbers + ": reduce --replay-capacity"):
         train(replay_capacity=10**12, steps=10**12 - 1)
     assert not (tmp_path / "run").exists()
-    train(replay_capacity=10**8, steps=120)  # it fits, because only 120 rows are filled
+    train(replay_capacity=10**8, steps=120)  # fits, because only 120 rows are filled
 
 
 class Meddler(Callback):
-    """Calls `deed`, which changes the surroundings of the run, at a given step."""
+    """Calls `deed` at a given step, for example to fill the disk or to move the run directory."""
 
     def __init__(self, step: int, deed: Any) -> None:
         super().__init__()

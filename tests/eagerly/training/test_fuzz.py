@@ -13,12 +13,12 @@ def test_no_damage_causes_a_traceback_or_a_different_state() -> None:
     assert [outcome for outcome in outcomes if outcome.is_bad] == []
     strange = {outcome.word for outcome in outcomes if "stranger" in outcome.file}
     assert {"opened", "trained on", "refused", "ended with 2"} <= strange
-    # Some damage is harmless, and some is rejected.
+    # Runs with harmless damage continue, the others are rejected.
     words = {outcome.word for outcome in outcomes if "stranger" not in outcome.file}
     assert words == {
         "continued from the newest",
         "continued from the newest, said what is damaged",
-        "continued from the one before",  # without a manifest, a checkpoint counts as unpublished
+        "continued from the one before",  # a checkpoint without a manifest counts as unpublished
         "continued from the one before, said what is damaged",
         "refused",
     }

@@ -288,7 +288,7 @@ def test_nested_links_are_rejected_before_anything_is_removed(run: Path, depth: 
     for precious in ("manifest.json", "thesis.tmp", "policies.npz"):
         (outside / precious).write_text("precious")
     link = run / depth
-    if depth == "checkpoints":  # tests a link with a checkpoint's name and one with another name
+    if depth == "checkpoints":  # tests two links: only the first has a checkpoint's name
         (link / "000000009999-000000000001").symlink_to(outside)
         link = link / "any"
     link.parent.mkdir(exist_ok=True)
@@ -396,13 +396,13 @@ def test_deeply_nested_folders_are_searched_up_to_a_limit(run: Path) -> None:
     with pytest.raises(RunError, match="directories are nested too deeply"):
         Trainer(open_run(run, None, {"steps": 210})).close()
     for start in (run.parent / "a", run / "checkpoints" / "000000000001-000000000001"):
-        subprocess.run(["rm", "-rf", start], check=True)  # too deep for pytest's cleanup
+        subprocess.run(["rm", "-rf", start], check=True)  # pytest cannot remove folders this deep
 
 
 def test_tables_and_documents_have_a_maximum_size(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.truncate(run / "evaluations.csv", 2**36)  # sparse: needs no disk space
+    os.truncate(run / "evaluations.csv", 2**36)  # a sparse file needs no disk space
     with pytest.raises(RunError, match="got 68719476736"):
         read_results(run / "evaluations.csv")
     os.truncate(run / "evaluations.csv", 0)

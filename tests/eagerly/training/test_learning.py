@@ -1,4 +1,4 @@
-"""Learning: problems with a known best policy, and one that no constant policy can solve."""
+"""TD3 solves problems with a known best policy, and one that no constant policy can solve."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def test_pendulum_swings_up(tmp_path: Path) -> None:
         evaluate_every_steps=1000,
         batch_size=256,
     )
-    # A constant torque returns at most -900, a policy that swings up about -150.
+    # The return is at most -900 with a constant torque, and about -150 if the policy swings up.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -300

@@ -43,7 +43,7 @@ class Play:
     """Simulates episodes for policy checkpoints. Updates are counted but not computed.
 
     Args:
-        checkpoints: The policy checkpoints. The constructor completes their warm-up and starts an
+        checkpoints: The policy checkpoints. The constructor ends their warm-up and starts an
             episode in each environment.
         environments: Number of environments.
     """
@@ -53,7 +53,7 @@ class Play:
         self.steps([(0, each, 1e9) for each in range(environments)], 1, 0)
 
     def steps(self, ended: Sequence[tuple[int, int, float]], steps: int, owing: int) -> int:
-        """Collects a round with `owing` steps that require updates; returns the update count."""
+        """Collects a round; `owing` of its steps require updates. Returns the number of updates."""
         self.checkpoints.record_rollout(rollout(ended, steps, self.count), owing)
         before = self.agent.updates
         while self.checkpoints.is_call_due:
@@ -77,7 +77,7 @@ def test_a_policy_is_kept_if_it_is_no_worse_and_training_continues_in_any_case()
     assert play(-50.0) == (1, -50.0, 10)
     assert play(-40.0) == (2, -40.0, 10)
     assert play(-41.0) == (2, -40.0, 10)
-    assert play(-40.0) == (3, -40.0, 10)  # an equal return suffices
+    assert play(-40.0) == (3, -40.0, 10)  # an equal return suffices to keep it
     assert play.checkpoints.scalars() == {"checkpoints/kept": 3.0, "checkpoints/worst_return": -40}
 
 
@@ -127,7 +127,7 @@ def test_later_policies_need_more_episodes_and_the_best_return_is_rescaled_once(
     play = Play(checkpoints_of(**settings))
     assert play(0.0) == (0, None, 10)
     assert play(100.0) == (1, 100.0, 10)
-    # After only 20 updates, one episode suffices, and the best return is not rescaled yet.
+    # Up to 20 updates, one episode suffices, and the best return is not rescaled.
     assert play(120.0) == (2, 120.0, 10)
     assert play(61.0) == (2, 60.0, 0)
     other = Play(checkpoints_of(**settings))
@@ -136,7 +136,7 @@ def test_later_policies_need_more_episodes_and_the_best_return_is_rescaled_once(
     for each in (play, other):
         assert each(90.0) == (2, 60.0, 0)
         assert each(80.0) == (3, 61.0, 30)
-        assert each(60.0) == (3, 61.0, 10)  # for a worse policy, one episode suffices
+        assert each(60.0) == (3, 61.0, 10)  # one episode suffices to reject a worse policy
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_only_episodes_played_entirely_by_the_current_policy_are_assessed() -> N
     assert play(0.0, environment=0) == (0, None, 10)
     assert play(7.0, environment=1) == (0, None, 0)  # this episode started before the updates above
     assert play(3.0, environment=0) == (1, 3.0, 20)
-    assert play(-9.0, environment=2) == (1, 3.0, 0)  # this episode, too, started before updates
+    assert play(-9.0, environment=2) == (1, 3.0, 0)  # so did this one, before the last updates
     assert play(4.0, environment=2) == (2, 4.0, 20)
     assert play(-9.0, environment=1) == (2, 4.0, 0)
 
@@ -174,7 +174,7 @@ def test_only_episodes_played_entirely_by_the_current_policy_are_assessed() -> N
 def test_episodes_that_started_in_the_warm_up_are_not_assessed() -> None:
     checkpoints = checkpoints_of(checkpoint_untrained=True)
     play = Play(checkpoints, environments=2)
-    assert play.steps([(0, 1, -9.0)], 1, 0) == 0  # environment 0 is still in a random episode
+    assert play.steps([(0, 1, -9.0)], 1, 0) == 0  # environment 0's episode began randomly
     assert play.steps([(0, 0, 1.0), (0, 1, 2.0)], 1, 20) == 20
     assert (checkpoints.kept, checkpoints.best) == (1, 2.0)
 
@@ -202,7 +202,7 @@ def test_the_assessment_resumes_exactly() -> None:
     observation = np.ones((1, play.agent.observations.size), np.float32)
     np.testing.assert_array_equal(*(p.checkpoints.policy(observation) for p in (play, other)))
     for each in (play, other):
-        # This episode started before the updates.
+        # The episode of environment 1 started before the latest updates, so it is not assessed.
         assert each(2.0, steps=7, environment=1) == (2, 9.0, 10)
         assert each(5.0, environment=1) == (2, 9.0, 10)
 

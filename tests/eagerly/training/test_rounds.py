@@ -68,7 +68,7 @@ def test_the_policy_is_called_per_group_and_fixed_within_a_round() -> None:
         return found
 
     agent.rollout_policy = lambda: policy
-    agent.policy.refresh()  # makes the collector request the new policy
+    agent.policy.refresh()  # makes the collector call `rollout_policy` again
     collector.collect()
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
@@ -194,10 +194,10 @@ def test_td7_assesses_episodes_started_by_a_policy_and_trains_at_the_end_of_a_ro
     train(**settings)
     heard = Rounds()
     trainer = with_diary(tmp_path / "run", heard, steps=80)
-    # Episodes have 10 steps and rounds have 4. The warm-up of 15 steps ends at step 20, with the
-    # round in which an episode ends. The episode of steps 21 to 30 is assessed at step 32, followed
-    # by updates. The next episode was started by the old policy. The first episode started by the
-    # updated policy ends at step 50.
+    # Episodes have 10 steps and rounds have 4. The warm-up of 15 steps is extended to step 20, at
+    # which an episode and a round end. The episode of steps 21 to 30 is assessed at step 32,
+    # followed by updates. The episode of steps 31 to 40 is not assessed, because the old policy
+    # began it. The episode of steps 41 to 50 is assessed at step 52.
     assert sorted({steps for steps, _ in heard.made}) == [32, 52, 72]
     assert trainer.budget.kept > 0
 

@@ -132,7 +132,7 @@ class Forgetful(toys.Gears):
 
 
 class Misspelt(toys.Gears):
-    """Accepts every gear, and reports its masks under a misspelled key."""
+    """Allows every gear, and reports its masks under a misspelled key."""
 
     def __init__(self) -> None:
         super().__init__("nothing")
@@ -233,7 +233,7 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     }
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
         trainer.train()
-    # In an episode of eight steps, random valid actions return -11 and the best actions 0.
+    # An episode has eight steps. It returns -11 with random valid actions and 0 with the best ones.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -1.5
 
 

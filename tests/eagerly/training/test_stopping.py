@@ -32,7 +32,7 @@ def test_checkpoints_are_also_written_at_time_intervals(train: TrainRun, tmp_pat
 
 
 def test_episodes_start_over_on_request_with_a_warning(train: TrainRun, tmp_path: Path) -> None:
-    settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # runs stop in step 5 of an episode
+    settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # stops 5 steps into an episode
     for name in ("yes", "no"):
         train(name, **settings)
     assert train("yes", steps=92).lines == []
@@ -57,7 +57,7 @@ def started(run: Path, env: str = "Pendulum-v1") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a background process of a shell would ignore SIGINT
+        start_new_session=True,  # unlike a shell's background job, it receives SIGINT
     )
 
 
@@ -100,7 +100,7 @@ def test_a_second_signal_stops_immediately_without_damage(
     while not list(run.glob("checkpoints/*400-*/manifest.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    # Wait until the run is in an endless step. The first signal waits for the end of the step.
+    # Wait until the run is in an endless step. After the first signal, the run would complete it.
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.5)
@@ -117,7 +117,7 @@ def test_a_second_signal_stops_immediately_without_damage(
 
 def test_interrupting_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
     process = started(tmp_path / "run")
-    time.sleep(1.0)  # TensorFlow is being imported
+    time.sleep(1.0)  # TensorFlow is now being imported
     os.kill(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)

@@ -18,7 +18,7 @@ from tests.small_runs import SMALL, TrainRun, scalars
 
 
 def hparams(path: Path) -> tuple[Any, Any]:
-    """Returns the inputs of the dashboard: the experiment and the run's settings."""
+    """Returns the two inputs of the hparams dashboard: the experiment and the run's settings."""
     events = EventAccumulator(str(path)).Reload()
     found = {}
     for tag in ("experiment", "session_start_info"):

@@ -1,4 +1,4 @@
-"""TD7 runs: updates when episodes end, and the kept policy."""
+"""TD7 runs make updates when episodes end, and evaluate and save the kept policy."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_updates_are_made_when_episodes_end_for_all_collected_steps(
 ) -> None:
     diary = Diary()
     trainer = with_diary(train(**TD7 | {"steps": 16}).run.path, diary, steps=64)
-    # The warm-up of 15 steps ends with an episode, at step 20. Each later episode requires one
-    # update.
+    # The warm-up of 15 steps is extended to the end of an episode, at step 20. Each later episode
+    # requires one update.
     assert diary.made == [(10 * n, n - 2) for n in range(3, 7)]
     assert trainer.updates == 4
 
@@ -86,7 +86,7 @@ def test_the_kept_policy_is_evaluated_and_saved(train: TrainRun) -> None:
 
 def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) -> None:
     trainer = train(**TD7 | {"evaluate_every_steps": 10, "steps": 44})
-    # The policy evaluated at step 30 has had no update yet, the one at step 40 has had one.
+    # A row has 0 updates while the kept policy is untrained, up to step 30, and then the agent's 2.
     assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "2"]
     assert (trainer.updates, trainer.policies.best_step) == (2, 40)
 
@@ -98,7 +98,7 @@ def test_without_policy_checkpoints_updates_do_not_wait_for_episode_ends(train: 
 
 
 def test_a_resumed_run_makes_pending_updates_before_acting(train: TrainRun, tmp_path: Path) -> None:
-    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # an episode requires two calls
+    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # an episode requires two updates
     straight = train("straight", **settings)
     train("parts", **settings | {"steps": 16})
     stopped = with_diary(tmp_path / "parts", Diary(stop_at=1), steps=36)

@@ -192,7 +192,7 @@ def owing(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return train_in(tmp_path_factory.mktemp("owing") / "run", **OWING)
 
 
-# Call 2 is in the first round with updates, call 5 in the second round, and call 7 in the last.
+# Of the rounds with updates, the first makes call 2, the second call 5, and the last call 7.
 @pytest.mark.parametrize("calls", [2, 5, 7])
 def test_a_signal_between_calls_stops_within_the_round_and_the_run_resumes_exactly(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, owing: Trainer, calls: int
@@ -270,7 +270,7 @@ def test_a_final_evaluation_can_be_interrupted(
 ) -> None:
     settings = {"env": "Long-v0", "steps": 170, "warmup_steps": 160, "replay_ratio": 0.2}
     straight = train("straight", **settings)
-    _signal_in_evaluations(monkeypatch, 43)  # in the second evaluation, which is the final one
+    _signal_in_evaluations(monkeypatch, 43)  # this step is in the second and final evaluation
     stopped = train("parts", **settings)
     assert (stopped.steps, stopped.in_round, stopped.finished) == (170, False, False)
     monkeypatch.undo()
@@ -291,7 +291,7 @@ def test_timed_checkpoints_are_written_during_long_evaluations(
         (151, (), 0),
         (152, (), 0),
     ]
-    for manifest in found[3:]:  # as if killed during the evaluation
+    for manifest in found[3:]:  # simulates a kill during the evaluation
         shutil.rmtree(tmp_path / "parts" / manifest.folder)
     _same(train("parts", steps=300, checkpoint_every_minutes=10.0), straight)
 
@@ -306,7 +306,7 @@ def test_a_checkpoint_written_by_a_callback_within_a_round_resumes_exactly(
     train("parts", callbacks=[Saves()], **STRAIGHT | {"steps": 160, "keep_checkpoints": 9})
     *_, saved, last = published(tmp_path / "parts")
     assert (saved.steps, saved.pending) == (150, ("round",))
-    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if the run had been killed after `saved`
+    shutil.rmtree(tmp_path / "parts" / last.folder)  # simulates a kill after `saved`
     _same(train("parts", steps=300), straight)
 
 
@@ -350,7 +350,7 @@ def test_evaluation_episodes_at_the_step_limit_are_reported_once_and_counted(
         rows = list(csv.DictReader(file))
     assert [row["episodes_at_limit"] for row in rows] == ["2", "2"]
     assert [float(row["length_mean"]) for row in rows] == [25.0, 25.0]
-    # Episodes of an export have the same limit.
+    # The episodes that an export plays have the same limit.
     env, layout = toys.Counting(terminates=False), (trainer.observations, trainer.actions)
     _, evaluation = play_episodes(trainer.policy, env, [0, 1], 2, 0, layout, 25)
     assert evaluation is not None
@@ -381,13 +381,13 @@ def test_a_signal_before_the_first_step_still_allows_one_round(
     tmp_path: Path,
 ) -> None:
     settings = SMALL | {"evaluate_every_steps": 2}
-    for steps in (1, 2, 2, 3):  # like a job that is preempted at every start
+    for steps in (1, 2, 2, 3):  # simulates a job that is preempted at every start
         with StopSignals() as signals:
             signal.raise_signal(signal.SIGTERM)
             with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
                 trainer.train(signals)
         assert (trainer.steps, trainer.finished) == (steps, False)
-        # The evaluation at step 2 is interrupted once and made at the next start.
+        # The first start at step 2 interrupts the evaluation, the next start completes it.
     assert read_results(trainer.run.evaluations_path).steps.tolist() == [2]
 
 

@@ -63,7 +63,7 @@ def test_a_video_shows_every_step_of_the_episode(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
     width, height, content = video.preview(tmp_path / "a" / "b.mp4")
     small = imageio.mimread(content, format="GIF")
-    assert len(small) == 61  # every second one of 121 images
+    assert len(small) == 61  # the preview has every second of the 121 images
     assert small[0].shape[:2] == (height, width) == (167, 167)
     with pytest.raises(RunError, match=r"cannot create a preview of .*missing\.mp4"):
         video.preview(tmp_path / "missing.mp4")
@@ -92,7 +92,7 @@ def test_an_interrupted_recording_leaves_nothing_behind(
     while not list(temporary.glob("eagerly-*/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does, so the encoder receives it, too
+        os.killpg(process.pid, number)  # like a terminal, also signals the encoder process
     else:
         process.send_signal(number)
     _, told = process.communicate(timeout=60)
@@ -118,7 +118,7 @@ def test_mujoco_is_rendered_without_a_display(tmp_path: Path) -> None:
 def test_the_camera_tracks_the_robot_unless_another_one_is_selected() -> None:
     makers = [environment_maker("HalfCheetah-v5", kwargs) for kwargs in ({}, {"camera_id": -1})]
     envs = [video._RenderedMaker(make)().unwrapped for make in makers]
-    # "track" is the model's first camera.
+    # Camera 0 of this model is called "track".
     assert [env.mujoco_renderer.camera_id for env in envs] == [0, -1]
 
 
@@ -146,7 +146,7 @@ def _imported() -> object:
 
 
 class LooksForARenderer:
-    """Records MUJOCO_GL when unpickled. dm_control reads it when imported."""
+    """Records MUJOCO_GL when unpickled, because dm_control reads it when imported."""
 
     def __reduce__(self) -> object:
         return _imported, ()
@@ -243,7 +243,7 @@ def test_an_environment_that_cannot_be_rendered_is_rejected_before_a_run(
     with pytest.raises(RunError, match="returned no image in render mode rgb_array"):
         Camera(environment_maker(toys.Blank))
     with pytest.raises(RunError, match=r"cannot be created with {'render_mode'"):
-        train(env="Long-v0", video_every_steps=100)  # its constructor has no render_mode
+        train(env="Long-v0", video_every_steps=100)  # this environment takes no render_mode
     assert not (tmp_path / "run").exists()
 
 

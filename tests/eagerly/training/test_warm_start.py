@@ -74,7 +74,7 @@ def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa
     begun = second.agent.policy_weights()
     for path, values in first.agent.policy_weights().items():
         np.testing.assert_array_equal(begun[path], values)
-    # Ranges are measured on the first run's observations, propagated through each layer.
+    # The ranges must be those of the first run's observations and of their outputs of each layer.
     run, acting = open_run(tmp_path / "first", None, {}), load_policy(tmp_path / "first", "latest")
     spaces = run.agent_config.spaces(acting.observation_space, acting.action_space)
     hidden = acting.actor.scaled(replayed_rows(run, *spaces, 10_000))

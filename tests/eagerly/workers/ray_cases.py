@@ -77,7 +77,7 @@ def test_a_frozen_collector_is_restarted_and_ends_with_the_others() -> None:
     environments.start()
     environments.step(STILL)
     # A frozen collector is restarted after 4 s without a heartbeat. If it has no timeout, it is
-    # restarted 5 s after a stop is expected.
+    # restarted 5 s after the call of `expect_stop`.
     for frozen, hurries in ((0, False), (1, True)):
         os.kill(told(environments, "process")[frozen][0], signal.SIGSTOP)
         if hurries:
@@ -95,7 +95,7 @@ def test_a_frozen_collector_is_restarted_and_ends_with_the_others() -> None:
 def test_other_users_cannot_access_a_local_cluster(cluster: LocalCluster) -> None:
     listening = [each for each in psutil.net_connections("tcp") if each.status == "LISTEN"]
     hosts = {each.laddr.ip.removeprefix("::ffff:") for each in listening}
-    assert hosts == {"127.0.0.1"}  # although this machine has another address
+    assert hosts == {"127.0.0.1"}  # not the machine's other address
     assert stat.S_IMODE(cluster._folder.stat().st_mode) == 0o700
     raylets = [each for each in psutil.Process().children() if each.name() == "raylet"]
     assert len(raylets[0].environ()["RAY_AUTH_TOKEN"]) == 64
@@ -181,7 +181,7 @@ class Kills(Callback):
     def on_round(self, trainer: Any) -> None:
         if trainer.steps % 120 == 0:
             found = [each for each in psutil.Process().children(recursive=True) if _collects(each)]
-            if found:  # otherwise, all collectors are being restarted
+            if found:  # false while all collectors are being restarted
                 found[self.killed % len(found)].kill()
                 self.killed += 1
 

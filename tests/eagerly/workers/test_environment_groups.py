@@ -1,4 +1,4 @@
-"""Environments: episode seeds, final observations and restoring by replay."""
+"""Environments: seeds of episodes, final observations, and episodes restored by replay."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
 
 
 class Fickle(toys.Counting):
-    """Depends on the number of its resets, or has unseeded random rewards.
+    """Returns values that depend on the number of its resets, or unseeded random rewards.
 
     Args:
         shows: "observation" or "reward" shows the number of resets, "nowhere" hides it, and "draws"
@@ -261,9 +261,9 @@ def test_known_irreproducibility_is_saved_and_restored(kept: bool) -> None:
     restored = Environments(make, 1, seed=0, restorable=kept)
     restored.restore(state)
     assert restored.lost.any() != kept
-    assert restored.repeats is False  # although its episode was restored
+    assert restored.repeats is False  # as saved, even if the episode was restored
     assert restored.state()["repeats"] is False
-    del state["repeats"]  # as in a state saved before it was known
+    del state["repeats"]  # simulates a state saved before this was known
     restored = Environments(make, 1, seed=0, restorable=kept)
     restored.restore(state)
     assert restored.repeats is (True if kept else None)

@@ -134,7 +134,7 @@ def test_environments_in_processes_are_bitwise_identical(
         np.testing.assert_array_equal(both[0].observations, both[1].observations)
         seen |= {part for part in what if np.any(getattr(one, part))}
     assert seen == set(what)
-    # Each of the two restores the episodes of the other one.
+    # Restore the episodes of each of the two in the other one.
     for here, there in (both, reversed(both)):
         there.restore(here.state())
         assert not there.lost.any()
@@ -173,7 +173,7 @@ def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
 
         def on_round(self, trainer: Any) -> None:
             environments = trainer.collector.environments
-            if not policy_lag and trainer.steps == 160:  # with a lag, a rollout is in progress
+            if not policy_lag and trainer.steps == 160:  # with a lag, the collectors are busy
                 answers = environments._ask(dict.fromkeys(range(2), (toys.loaded, ())))
                 Kills.loaded.update(*(each for _, each in answers.values()))
             if trainer.steps in (60, 120):
@@ -239,7 +239,7 @@ def test_an_unread_answer_is_not_mistaken_for_the_next_one(
         raise KeyboardInterrupt
 
     make = environment_maker("Pendulum-v1")
-    count = 1 if as_it_starts else 2  # a second worker also receives a request
+    count = 1 if as_it_starts else 2  # the second worker also receives a request
     here, there = Environments(make, count, 0, group_size=1), processes(make, count)
     for environments in (here, there):
         environments.start()
@@ -395,7 +395,7 @@ def test_a_stopped_collector_does_not_prevent_a_run_from_stopping(
 
 
 def test_silence_counts_ticks_beyond_the_timeout_since_the_last_heartbeat() -> None:
-    silence = Silence(3.0)  # adds 2 s of grace
+    silence = Silence(3.0)  # the process counts as frozen after 3 + 2 ticks of 1 s
     assert not any(silence.tick() for _ in range(4))
     silence.end()
     assert [silence.tick() for _ in range(5)] == [False] * 4 + [True]

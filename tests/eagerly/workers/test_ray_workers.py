@@ -24,7 +24,7 @@ from tests.helpers import ROOT
 
 toys.register()
 HAS_RAY = importlib.util.find_spec("ray") is not None
-# A network with another address in addition to the loopback interface.
+# Configures a network that has another address in addition to the loopback interface.
 NETWORK = "ip link set lo up && ip addr add 10.9.8.7/24 dev lo && ip route add default dev lo"
 ALONE = ["unshare", "-rn", "sh", "-c", NETWORK + ' && exec "$@"', "sh"]
 ENDED = 15.0  # seconds allowed for all processes to end after the learner
@@ -100,7 +100,7 @@ def test_no_process_of_a_cluster_outlives_its_killed_learner(tmp_path: Path) -> 
         assert learner.poll() is None
         time.sleep(0.1)
     collectors = [pid for pid, text in left().items() if "ray::Collector" in text]
-    os.kill(collectors[0], signal.SIGSTOP)  # cannot notice the end of its cluster
+    os.kill(collectors[0], signal.SIGSTOP)  # so it cannot notice the end of its cluster
     learner.kill()
     learner.wait()
     deadline = time.monotonic() + ENDED
