@@ -15,8 +15,8 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
 
 COUNT = 100  # examples per function
-# `policy_act` scales in float32, the policy in float64. Observations closer than this to a rounding
-# boundary, in quantization steps, may round either way.
+# `policy_act` scales observations in float32, the policy in float64. An observation closer than
+# this to a rounding boundary (in quantization steps) may therefore round differently.
 MARGIN = 1e-4
 
 _PROGRAM = """\
@@ -99,7 +99,7 @@ def write_examples_of(
         network: The converted network.
         folder: The directory that contains `policy.h`.
         rows: `[N, O]`, observations, N > 0.
-        actions: `[N, C]`, the policy's actions for them, in the environment's units.
+        actions: `[N, C]`, the policy's actions for these rows, in the environment's units.
         low: `[C]`, float64, lower bounds of the actions.
         high: `[C]`, float64, upper bounds.
     """

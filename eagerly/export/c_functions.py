@@ -1,4 +1,4 @@
-"""C functions of a policy: the network, in float32 or int8, and the scaling around it."""
+"""C functions of a policy: the float32 or int8 network, and scaling of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def float_network(network: ActorNetwork) -> list[str]:
 
 
 def _embed(code: _FloatCode, encoder: StateEmbedding) -> str:
-    """Adds a state embedding and returns the name of the array that holds its outputs."""
+    """Adds the code of a state embedding and returns the name of its output array."""
     last, given = len(encoder.hidden_sizes), "input"
     parts = {"joined": encoder.features, f"joined + {encoder.features}": encoder.units}
     features, embedding = parts
@@ -88,8 +88,8 @@ class _FloatCode:
 
     Attributes:
         constants: Weight arrays.
-        functions: The functions that are called, by name.
-        calls: Lines of `policy_network`.
+        functions: Code of the functions that `policy_network` calls, by name.
+        calls: Lines in the body of `policy_network`.
     """
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -176,7 +176,7 @@ def act(
 ) -> list[str]:
     """Returns the constants and functions of `policy_act`.
 
-    It scales the observation, runs the network and rescales the action.
+    `policy_act` scales the observation, runs the network and rescales the action.
 
     Args:
         network: The network.

@@ -4,17 +4,18 @@ Calibration has three steps, all in NumPy. The first two leave the actor's outpu
 more of the 256 steps of each grid:
 
 1. Each observation column is shifted and scaled to fill [-1, 1]. This becomes part of the
-   normalization, which a quantized file leaves to its caller. An actor without normalization gets
-   one.
+   observation normalization, which is not in a quantized model file: its caller applies it. An
+   actor without normalization gets one.
 2. Hidden units are balanced (Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization
-   and Bias Correction", §4.1): a relu commutes with a positive factor, which the next kernel
-   compensates. As in the paper, the factor balances a unit with its weights in the next layer.
-   Unlike the paper, it uses the unit's output instead of its incoming weights, because kernels have
-   one scale per column.
+   and Bias Correction", §4.1): a relu commutes with a positive factor, and the next kernel
+   compensates for it. As in the paper, one of the balanced ranges is that of a unit's weights in
+   the next layer. Unlike in the paper, the other is that of the unit's output instead of its
+   incoming weights, because kernels have one scale per column.
 3. Ranges are measured, and kernels are rounded to their grids (see `export.rounding`).
 
-Mean and 99th percentile of the action error, as a fraction of the action span, for a normalized
-HalfCheetah-v5 policy after 200,000 steps, on rows of its replay buffer and on greedy episodes:
+The table shows the mean and the 99th percentile of the action error, as fractions of the action
+span. They were measured for a HalfCheetah-v5 policy with normalized observations after 200,000
+steps, on observations of its replay buffer and of greedy episodes:
 
 | | replay | greedy |
 |---|---|---|
@@ -22,8 +23,8 @@ HalfCheetah-v5 policy after 200,000 steps, on rows of its replay buffer and on g
 | steps 1 and 2, rounding to nearest | 0.64 %, 5.8 % | 0.45 %, 3.7 % |
 | steps 1 and 2, rounding as in `export.rounding` | 0.52 %, 4.5 % | 0.38 %, 3.1 % |
 
-Ranges cover all observed values. Clipping the largest of 100,000 values reduces the error by 5 %;
-clipping the largest of 2,000 increases it by 50 %.
+Ranges cover all observed values. Clipping the largest value in every 100,000 would reduce the error
+by 5 %; clipping the largest in every 2,000 would increase it by 50 %.
 """
 
 from __future__ import annotations
@@ -106,12 +107,12 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
     architecture, weights = network.architecture, _in_double(network)
     low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     middle, half = (low + high) / 2.0, (high - low) / 2.0
-    half = np.where(half < LEAST_WEIGHT, 1.0, half)  # constant columns
+    half = np.where(half < LEAST_WEIGHT, 1.0, half)  # for constant columns
     mean, scale = _moments(network)
     old = tuple(part[: architecture.visible].copy() for part in (mean, scale))
     mean[: architecture.visible] += middle / old[1]
     scale[: architecture.visible] /= half
-    # The network compensates for the moments after their rounding to float32.
+    # Round the moments to float32 first, so that the network compensates for the stored values.
     mean, scale = (part.astype(np.float32).astype(np.float64) for part in (mean, scale))
     middle = (mean[: architecture.visible] - old[0]) * old[1]
     half = old[1] / scale[: architecture.visible]
@@ -150,7 +151,7 @@ def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
-    """Replaces zeros (units that are never active or never read) with the median of the rest."""
+    """Replaces zeros (of units that are never active or have no effect) with the others' median."""
     x = x.astype(np.float64)
     return np.where(x > 0.0, x, np.median(x[x > 0.0]) if (x > 0.0).any() else 1.0)
 

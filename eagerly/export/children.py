@@ -28,7 +28,7 @@ _HEAD = 8  # bytes of the length prefix of a task or an answer
 
 
 def on_processor() -> dict[str, str]:
-    """Returns the environment variables with GPUs hidden, as TensorFlow rounds to TF32 on them."""
+    """Returns environment variables that hide GPUs, on which TensorFlow would round to TF32."""
     return os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -41,14 +41,15 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
     Args:
         what: Name of the task in messages, such as "the conversion".
         task: A module-level function.
-        args: Its arguments. They and the result are pickled, only between these two processes.
+        args: Arguments of the task. They and the result are pickled, but exchanged only between
+            these two processes.
         processor_alone: Whether to hide GPUs from the child.
 
     Raises:
         RunError: If the function raises an exception or the process dies.
     """
     paths = json.dumps([str(path) for path in sys.path])
-    # Files, not pipes: a process that the child started may outlive it and hold a pipe open.
+    # Use files for output: a process started by the child may outlive it and hold a pipe open.
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as answered:
         process = subprocess.Popen(
             [sys.executable, "-B", "-P", "-c", _BOOT, paths, str(answered.fileno())],
@@ -62,13 +63,14 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
         pipe = process.stdin
         assert pipe is not None
         try:
-            # The pipe stays open: the child exits when it closes, at the latest with this process.
+            # Keep the pipe open: the child exits when it closes, which also happens if this process
+            # dies.
             with suppress(BrokenPipeError):
                 pipe.write(_framed(cloudpickle.dumps((task, args))))
                 pipe.flush()
             code = process.wait()
         finally:
-            with suppress(OSError):  # includes simulators that the child started
+            with suppress(OSError):  # also kills simulators that the child started
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             with suppress(BrokenPipeError):
@@ -101,7 +103,7 @@ def _framed(content: bytes) -> bytes:
 def serve(into: int) -> None:
     """Runs the task received on stdin and writes its pickled result to a file descriptor."""
     os.set_inheritable(into, False)
-    parent = os.fdopen(os.dup(0), "rb")  # not inherited by the task's child processes
+    parent = os.fdopen(os.dup(0), "rb")  # a copy that child processes of the task do not inherit
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     content = parent.read(int.from_bytes(parent.read(_HEAD)))
@@ -120,7 +122,7 @@ def serve(into: int) -> None:
 
 
 def _end_with_parent(parent: IO[bytes]) -> None:
-    """Waits until the parent exits, which closes its end of the pipe, then kills the group.
+    """Waits until the parent exits, which closes the pipe, then kills this process group.
 
     A thread does this, as in environment workers. A signal from the kernel on the parent's death
     would miss the processes that the task started, and exists only on Linux.

@@ -48,7 +48,7 @@ class Exported:
     Attributes:
         path: Its directory.
         format, precision: Its format and precision.
-        which, steps: The exported policy of the run, and its number of environment steps.
+        which, steps: Which policy of the run was exported, and after how many environment steps.
         files: Size of each file in bytes, by name.
         measured: Differences and returns, as in `policy.json`.
     """
@@ -73,7 +73,7 @@ def export_policy(
     trust: bool = False,
     **settings: Any,
 ) -> Exported:
-    """Exports the policy of a run or an agent to files that act without eagerly, and checks them.
+    """Exports the policy of a run or an agent to files that run without eagerly, and checks them.
 
     The directory appears only after all of its files are written and checked. If anything fails
     before, or a signal arrives, no files remain. docs/export.md describes the directory.
@@ -90,10 +90,10 @@ def export_policy(
         which: "best" or "latest", as in `load_policy`.
         out: The directory to create.
         episodes: Number of episodes to play with the policy and again with the export, from the
-            run's evaluation seeds. 0 plays none; None plays 20, or 5 in float32.
+            run's evaluation seeds. 0 skips this comparison; None means 20, or 5 in float32.
         trust: Whether to import code that the run directory names, as in `load_policy`.
-        **settings: For an agent, its environment as `env=...`, and `env_kwargs`. For a run, its
-            environment factory if a Python program passed one.
+        **settings: For an agent, the environment as `env=...`, and optionally `env_kwargs=...`.
+            For a run that a Python program started with an environment factory, this factory.
 
     Raises:
         RunError: If the run has no such policy, the format does not support it, a package is
@@ -122,7 +122,7 @@ def export_policy(
     try:
         with terminated_by_signals():
             check_writable(out)
-            # An environment's watchdog may end the process: write nothing until it is closed.
+            # Write nothing until the environment is closed: its watchdog may end this process.
             replayed = plan.read_replay()
             make = plan.find_environment(replayed)
             if trust and not run.is_new:

@@ -3,8 +3,8 @@
 A layer sums integer products in 32 bits, in units of input scale · kernel scale. A multiplier per
 column, m · 2^-shift with a 31-bit m, converts sums to steps of the layer's output (Jacob et al.
 2018, Eq. 5 and 6). The product has 64 bits and is rounded once, half up. LiteRT multiplies in
-float64 or float32 and also rounds once. It differs only if a product is so close to a half that the
-precision matters, which `export.ties` rules out.
+float64 or float32 and also rounds once. It differs only if a product is so close to a rounding
+boundary (k + 1/2) that the precision matters, which `export.ties` rules out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class IntegerLayer:
         shifts: `[units]`, int32, in [1, 62]: a sum is multiplied by multiplier · 2^-shift.
         input_zero_point: The integer that represents 0 in the inputs.
         output_zero_point: The integer that represents 0 in the outputs.
-        least: Lower limit of the outputs: the zero point if a relu follows. The upper limit is 127.
+        least: Lower limit of the outputs: -128, or the zero point if a relu follows. The upper
+            limit is 127.
     """
 
     kernel: np.ndarray
@@ -52,7 +53,7 @@ class IntegerLayer:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """Maps int8 `[N, I]` to int8 `[N, units]`."""
-        # Float64 products are much faster, and exact because no sum reaches 2^53.
+        # Float64 products are faster than integer products, and exact: no sum reaches 2^53.
         centered = inputs.astype(np.float64) - self.input_zero_point
         sums = (centered @ self.kernel.astype(np.float64)).astype(np.int64) + self.bias
         half = np.int64(1) << (self.shifts - 1).astype(np.int64)
@@ -69,8 +70,8 @@ class IntegerPlan:
         input_zero_point: The integer that represents 0 in the inputs.
         hidden: The hidden layers.
         actions: The layer of continuous actions, before tanh; None without continuous actions.
-        table: `[256]`, int8, the tanh of outputs -128 to 127, in steps of 1/128; None without
-            `actions`.
+        table: `[256]`, int8, the tanh of the outputs -128 to 127 of `actions`, in steps of 1/128;
+            None without `actions`.
         logits: The layer of logits; None without discrete actions.
     """
 
@@ -91,7 +92,7 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         m, `[units]` int32 with 31 bits, rounded half up, and the shifts, `[units]` int32. Numbers
         below 2^-32 become 0. Numbers of at least 2^30 become the largest possible value, just below
-        it.
+        2^30.
     """
     parts, exponents = np.frexp(scales)
     steps = np.floor(parts * 2.0**31 + 0.5).astype(np.int64)
@@ -144,7 +145,10 @@ def plan(network: ActorNetwork) -> IntegerPlan:
 
 
 def run(plan: IntegerPlan, inputs: np.ndarray) -> np.ndarray:
-    """Runs the integer network, bit-identical to C, and to LiteRT if the network has no ties.
+    """Runs the integer network.
+
+    The result is bit-identical to that of C, and to that of LiteRT if the network has no ties (see
+    `export.ties`).
 
     Args:
         plan: The plan.

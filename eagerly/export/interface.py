@@ -19,7 +19,7 @@ TANH_RANGE = (-1.0, MOST * TANH_SCALE)
 
 
 def inputs(architecture: ActorArchitecture) -> Tensors:
-    """Returns the model inputs: scaled rows without masks, and the recurrent inputs, if any."""
+    """Returns the model inputs: the scaled observation without masks, and any recurrent inputs."""
     found: Tensors = {"observation": (architecture.visible,)}
     if isinstance(core := architecture.encoder, MemoryCore):
         found |= {"previous_action": (architecture.head.size,), "previous_reward": ()}
@@ -92,8 +92,8 @@ def common_refusal(
 
     Args:
         format: Name of the format.
-        possible: The precisions it supports.
-        architecture: The actor.
+        possible: The precisions that the format supports.
+        architecture: The architecture of the actor.
         precision: The requested precision.
 
     Returns:

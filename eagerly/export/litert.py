@@ -24,7 +24,7 @@ from eagerly.policies.network import ActorNetwork
 
 PRECISIONS = ("float32", "float16", "int8")
 FILE = "model.tflite"
-_TYPES = {0: "float32", 9: "int8"}  # tensor type codes of the file
+_TYPES = {0: "float32", 9: "int8"}  # names of the type codes in the file
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:

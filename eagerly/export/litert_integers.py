@@ -1,8 +1,9 @@
 """Ensures that the integers in an int8 LiteRT file match `policies.integer_grids`.
 
-The converter derives the same activation grids as we do, which is checked here. For a column of
-zeros it chooses a different scale. A bias of millions of steps becomes a different integer, because
-the converter receives it as float32. Our kernels and biases are therefore written into the file.
+The converter derives the same activation grids as `policies.integer_grids`, and this module checks
+them. Kernels and biases may differ: the converter chooses another scale for a column of zeros, and
+receives biases as float32, so that a bias of millions of steps becomes another integer. This module
+therefore writes our kernels and biases into the file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def convertible(network: ActorNetwork) -> ActorNetwork:
     """Returns the substitute for a quantized network that is passed to the converter.
 
     The converter omits a bias whose integers are all 0. Each 0 is therefore replaced by a 1 here,
-    and `with_integers` writes the zeros.
+    and `with_integers` later restores the zeros.
 
     Raises:
         ValueError: If a range is so narrow that the converter would treat it as empty.

@@ -33,7 +33,7 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
     Args:
         about: The contents of `policy.json`, with the measurements.
         kind: The format.
-        name: The folder's name.
+        name: Name of the export folder.
     """
     run, model, observation = about["run"], about["model"], about["observation"]
     call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
@@ -102,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def _joined(parts: list[str]) -> list[str]:
-    """Joins consecutive list items."""
+    """Joins consecutive Markdown list items, so that no blank lines separate them."""
     found: list[str] = []
     for part in parts:
         if part.startswith("- ") and found and found[-1].startswith("- "):

@@ -27,8 +27,8 @@ from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
 
 PRECISIONS = ("float32",)
 FILE = "model.onnx"
-# The newest opset that every converter of ONNX files supports for the operators used here, and the
-# file format version introduced with it.
+# The newest opset whose operators used here are supported by every converter of ONNX files, and the
+# version of the file format that was introduced with this opset.
 OPSET, IR_VERSION = 17, 8
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
@@ -87,9 +87,9 @@ class OnnxOperations:
 
         Args:
             kind: The operator.
-            *given: Its inputs, values or arrays.
-            name: Name of its output; numbered by default.
-            **attributes: Its attributes.
+            *given: Inputs of the node: values or arrays.
+            name: Name of the output; numbered by default.
+            **attributes: Attributes of the node.
         """
         from onnx import helper
 

@@ -1,4 +1,4 @@
-"""Plans an export: everything that happens before files are written."""
+"""Prepares an export before files are written: quantizes the network and gathers examples."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ExportPlan:
 
     Attributes:
         run: The run.
-        policy: Its policy.
+        policy: The policy to export.
         network: The network of the policy.
         kind: The format.
         format: The name of the format.
@@ -82,7 +82,7 @@ class ExportPlan:
         try:
             rows = replayed_rows(self.run, *self._layout(), COUNT)
             why = f"{self.run.path} has no replay buffer"
-        except RunError as error:  # the policy is usable without its replay buffer
+        except RunError as error:  # the policy can be exported without a replay buffer
             rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
         if not len(rows):
             _log.warning("%s: all examples come from episodes of the policy", why)
@@ -91,13 +91,13 @@ class ExportPlan:
     def find_environment(self, replayed: np.ndarray) -> EnvironmentMaker | None:
         """Returns the environment factory, or None if no environment is needed.
 
-        It is needed to play episodes or if the replay buffer has too few examples.
+        An environment is needed to play episodes, or if the replay buffer has too few examples.
 
         Args:
             replayed: The result of `read_replay`.
 
         Raises:
-            RunError: If there is no such environment, or it names untrusted code.
+            RunError: If the run's environment does not exist, or its name refers to untrusted code.
         """
         if not self.episodes and len(replayed) >= COUNT:
             return None

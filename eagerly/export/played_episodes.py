@@ -1,4 +1,4 @@
-"""Plays the episodes that an export is checked on, with the policy and with the export."""
+"""Plays episodes with the policy or the export, to gather examples and to compare returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def open_environment(
     Args:
         make: The environment factory.
         run: The run.
-        doing: Its purpose, for messages such as "stopped while playing episodes".
+        doing: What the environment is used for, such as "while playing episodes with the policy";
+            appears in messages.
 
     Raises:
         RunError: If the environment cannot be created, raises an exception, or returns data that
@@ -75,8 +76,9 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
 def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
     """Returns a policy's layout with the observation bounds that the environment declares.
 
-    A checkpoint stores only the size of flat observations, but the full spaces of all others. The
-    layout is returned unchanged if it is not flat or does not match the environment.
+    A checkpoint stores only the size of flat observations, without their bounds; of all other
+    observations, it stores the full space. The layout is returned unchanged if it is not flat or
+    does not match the environment.
 
     Args:
         env: The environment.
@@ -91,7 +93,7 @@ def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
 
 
 class EpisodeRecorder:
-    """Wraps a policy and records the observations and rewards it receives, up to a limit.
+    """Wraps a policy and records up to 20,000 of the observations and rewards it receives.
 
     Args:
         policy: The policy.
@@ -155,7 +157,7 @@ def play_episodes(
         steps_limit: Maximum number of steps per episode.
 
     Returns:
-        The steps, and the evaluation of the first `episodes` episodes; None if `episodes` is 0.
+        The steps, and the evaluation of the first `episodes` episodes (None if `episodes` is 0).
     """
     recorder, found = EpisodeRecorder(policy, *layout), list[Evaluation]()
     for index, seed in enumerate(seeds):

@@ -42,7 +42,7 @@ def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
 def description_of(
     network: ActorNetwork, layout: tuple[Observations, Actions], model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the entries of `policy.json` that describe the policy: everything needed to act.
+    """Returns the entries of `policy.json` that describe the policy and suffice to run it.
 
     Args:
         network: The exported network.
@@ -124,7 +124,7 @@ def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     `MODEL_CARD.md` is excluded, because people may edit it.
 
     Returns:
-        Its contents.
+        The contents of `policy.json`.
     """
     files = {}
     for path in sorted(folder.rglob("*")):

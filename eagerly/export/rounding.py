@@ -63,7 +63,7 @@ def compensated(kernel: np.ndarray, inputs: np.ndarray, scales: np.ndarray) -> n
     given = kernel.astype(np.float64)[order]
     wanted, done = given.copy(), np.empty_like(given)
     scales = scales.astype(np.float64)
-    # The largest weight is kept because it determines the column's scale, unless the bias does.
+    # Keep the largest weight of a column, because it determines the scale, unless the bias does.
     largest = np.argmax(np.abs(given), axis=0)
     ends = np.rint(np.abs(given).max(axis=0) / scales) == MOST
     for row, factors in enumerate(upper):

@@ -16,7 +16,7 @@ from eagerly.errors import RunError
 from eagerly.export.c import compiled
 from eagerly.export.children import on_processor
 
-TIMEOUT_SECONDS = 600  # for 1,000 examples
+TIMEOUT_SECONDS = 600  # for replaying 1,000 examples
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def publish(folder: Path, out: Path) -> None:
 
     Raises:
         RunError: If `out` was created in the meantime, even as an empty directory.
-        OSError: If it cannot be written; `staged` then removes the renamed folder.
+        OSError: If `out` cannot be written; `staged` then removes the renamed folder.
     """
     _make_durable(folder)
     if os.path.lexists(out):

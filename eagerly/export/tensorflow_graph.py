@@ -1,7 +1,7 @@
 """A built-in actor as a TensorFlow function, for SavedModel and LiteRT.
 
 Weights become constants inside the function. Variables would have to be tracked by the saved
-object: untracked ones are silently omitted from the file, and its outputs are NaN.
+object: untracked ones are silently omitted from the file, so that the loaded function returns NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACTIVATIONS = {
     "silu": lambda x: x * tf.math.sigmoid(x),
     "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),
 }
-# A power of 2, so that multiplying by it is exact.
+# Factor that keeps a small constant representable in 16 bits. Multiplying by a power of 2 is exact.
 _RAISED = 2.0**13
 
 
@@ -52,7 +52,7 @@ class TensorFlowOperations:
     def average_l1_norm(self, x: tf.Tensor) -> tf.Tensor:
         """Divides by the mean absolute value over the last axis."""
         mean = tf.reduce_mean(tf.abs(x), axis=-1, keepdims=True)
-        # A float16 file stores constants in 16 bits, and the epsilon would underflow to 0.
+        # A float16 file stores constants in 16 bits, so the unscaled epsilon would underflow to 0.
         scaled = tf.maximum(mean * _RAISED, _RAISED * AVERAGE_L1_EPSILON)
         return x / (scaled * (1.0 / _RAISED))
 
@@ -121,7 +121,7 @@ def actor_function(
     Args:
         network: The network, in float32.
         ops: The operations that build the graph.
-        count: N, or None for any.
+        count: The batch size N; None for any size.
     """
     architecture = network.architecture
     specs = [

@@ -2,10 +2,10 @@
 
 A sum of integers is multiplied by a scale and rounded. Our C and LiteRT for microcontrollers do
 this in fixed point, LiteRT's reference kernels in float64, and XNNPACK in float32, where a product
-has a relative error of up to 2^-22. Results differ only if a product is that close to a half. Each
-column has 255 halves, and because sums are integers, only a few are near each half. This module
-checks all such sums. If the runtimes disagree on one, the column's scale is moved by some units in
-the last place until they agree on all.
+has a relative error of up to 2^-22. Results differ only if a product is that close to a rounding
+boundary (k + 1/2). Each column has 255 boundaries, and because the sums are integers, only a few of
+them give a product near each boundary. This module checks all such sums. If the runtimes disagree
+on one, the column's scale is changed by some units in the last place until they agree on all sums.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eagerly.export.integers import multipliers, no_ranges
 from eagerly.policies.integer_grids import LEAST, MOST, column_scales, grid, layer_integers
 from eagerly.policies.network import ActorNetwork
 
-# Maximum change of a scale in units in the last place, a relative change of 1e-5.
+# Maximum change of a scale in units in the last place: a relative change of at most 1.2e-5.
 FARTHEST = 100
-# Offsets of the sums to check around each half.
+# Sums to check around each rounding boundary, as offsets from the last sum before it.
 AROUND = np.arange(-3, 5)
 
 
@@ -38,15 +38,16 @@ class _TiedLayer:
 def without_ties(network: ActorNetwork) -> ActorNetwork:
     """Adjusts kernel scales so that C, XNNPACK and the reference kernels agree on all inputs.
 
-    The relative change of a weight is at most 1e-5, and 0 if the runtimes already agree on its
+    The relative change of a weight is at most 1.2e-5, and 0 if the runtimes already agree on its
     column.
 
     Args:
         network: A quantized MLP.
 
     Returns:
-        The network to export. Its `count_ties` is 0, unless the scale of a column is so small that
-        sums lie too densely, is determined by the bias, or belongs to a column of zeros.
+        The network to export. It may have ties (see `count_ties`) only in columns of zeros, columns
+        whose scale is determined by the bias, and columns whose scale is so small that every
+        change of the scale leaves a sum near a boundary.
 
     Raises:
         ValueError: If the network is not quantized.
@@ -95,11 +96,11 @@ def _layers(network: ActorNetwork) -> Iterator[_TiedLayer]:
 
 
 def _moved(layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Returns the kernel `[I, units]`, with the columns rescaled on which the runtimes disagree."""
+    """Returns the kernel `[I, units]` after rescaling the columns on which runtimes disagree."""
     given = kernel.astype(np.float32)
     moved, largest = given.copy(), np.abs(given).max(axis=0)
     columns = np.flatnonzero(_disagreeing(layer, moved, bias, np.arange(len(bias))))
-    # Scales determined by the bias are not moved.
+    # If the bias determines a scale, changing the kernel would not change the scale.
     scales = column_scales(given, np.zeros_like(bias), layer.input_scale)
     movable = (largest > 0.0) & (scales == column_scales(given, bias, layer.input_scale))
     columns = columns[movable[columns]]

@@ -35,20 +35,21 @@ TOLERANCES: dict[str, dict[str, float]] = {
 # is logged; above the second, the export fails.
 ROUNDING_WARNING = {"mean": 0.015, "percentile_99": 0.05, "other_choices": 0.01}
 ROUNDING_LIMIT = {"mean": 0.05, "percentile_99": 0.25, "other_choices": 0.05}
-# Limit on the differences in `examples.c`, as a fraction of the span. Integers must be equal.
+# Limit on the differences of actions in `examples.c`, as a fraction of the span between bounds.
+# Integer outputs must be equal.
 C_TOLERANCE = 1e-4
 
 
 def runner_of(folder: Path) -> ModuleType:
     """Imports the package `runner` from the folder of an export, as `exported_runner`."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "exported_runner"]:
-        del sys.modules[name]  # that of another export
+        del sys.modules[name]  # the runner of another export
     source = folder / "runner" / "__init__.py"
     spec = importlib.util.spec_from_file_location("exported_runner", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["exported_runner"] = module  # for its relative imports
+    sys.modules["exported_runner"] = module  # required by the package's relative imports
     spec.loader.exec_module(module)
     return module
 
@@ -138,7 +139,7 @@ def _compare(
 
     Returns:
         The number of `examples`, the `differences` from the converted network, and
-        `differences_to_policy` from the original, or None.
+        `differences_to_policy` from the original network (None if it was exported unchanged).
     """
     observations, actions = layout
     with np.load(folder / "examples.npz", allow_pickle=False) as file:
@@ -148,7 +149,7 @@ def _compare(
     steps = Steps(
         rows, arrays.get("reward", none).astype(np.float32), arrays.get("begins", none > 0)
     )
-    # Bounds come from the spaces, so that those in `policy.json` are checked, too.
+    # Read the bounds from the spaces, so that wrong bounds in `policy.json` are detected.
     bounds = {
         "action": {
             "continuous": actions.continuous,
@@ -186,7 +187,7 @@ def _check(measured: dict[str, float], limits: dict[str, float]) -> None:
 
 def _check_rounding(measured: dict[str, float]) -> None:
     """Checks the differences between int8 and the original float network."""
-    measured.pop("unequal", None)  # true of nearly all outputs
+    measured.pop("unequal", None)  # nearly all outputs differ slightly
     if wrong := violations(measured, ROUNDING_LIMIT):
         raise RunError(
             f"int8 rounding changes the actions too much: {'; '.join(wrong)}. Train with "

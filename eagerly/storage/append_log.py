@@ -1,4 +1,4 @@
-"""Append-only files in which a full disk neither tears nor loses records."""
+"""Append-only files whose records a full disk neither truncates nor loses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AppendLog:
         if size < self._whole:
             path = str(self._files.path / self._name)
             raise OSError(errno.EIO, f"was truncated by {self._whole - size} bytes", path)
-        if size > self._whole:  # cutting off a partial write failed before
+        if size > self._whole:  # partial data of a failed write could not be cut off then
             self._files.cut(self._name, self._whole)
         if not self._waiting:
             return

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-# Row limit for arrays without elements, which the file size does not bound: the maximum num_envs.
+# Maximum number of rows of an array without elements, which the file size does not limit. It equals
+# the maximum of num_envs.
 _MOST_EMPTY = 4096
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -43,7 +44,7 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy")  # with a fixed date (1980)
+            member = zipfile.ZipInfo(f"{name}.npy")  # its date is fixed (1980)
             with archive.open(member, "w", force_zip64=True) as file:
                 file.writelines(npy_chunks(array, name))
     yield content.getvalue()

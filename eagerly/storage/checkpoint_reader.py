@@ -39,7 +39,8 @@ class Checkpoint:
         """Restores all components from the checkpoint, without changing files.
 
         Raises:
-            ValueError: If something does not fit. Components may raise other exceptions.
+            ValueError: If the checkpoint does not match a component, which may raise other
+                exceptions, too.
         """
         with self.networks_prefix() as prefix:
             contents.variables.read(prefix)
@@ -131,7 +132,7 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
             manifest = read_manifest(files, folder)
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
-            if folder not in folders_of(files):  # removed while being read
+            if folder not in folders_of(files):  # another process removed it during the reading
                 return newest_checkpoint(path, with_replay=with_replay)
             _log.warning(f"{path / folder} is damaged ({error}): using the previous one")
             continue

@@ -111,8 +111,9 @@ class CheckpointWriter:
         last = previous[-1] if previous else None
         if last and (last.steps, last.updates) == (steps, updates):
             if last.pending == about["pending"]:
-                # Not just an optimization: a finished run may have been evaluated after this
-                # checkpoint. Saving again would keep that evaluation when the run is extended.
+                # Saving again would do harm: a finished run may have been evaluated after this
+                # checkpoint. That evaluation must be discarded if the run is extended, but a new
+                # checkpoint would include it.
                 return
             revision = last.revision + 1
         folder = folder_name(steps, updates, revision)
@@ -141,7 +142,7 @@ class CheckpointWriter:
             raise
         self._files.sync_folder("checkpoints")
         self._published = [*previous, manifest][-self._keep :]
-        with suppress(OSError):  # leftovers are removed next time
+        with suppress(OSError):  # remaining files are removed at the next save
             self._clean(self._published)
 
     def _write_parts(
@@ -153,7 +154,7 @@ class CheckpointWriter:
         with self._files.for_tensorflow(folder) as path:
             try:
                 variables.write(f"{path}/networks")
-            except OSError as error:  # its message contains TensorFlow's path
+            except OSError as error:  # replace TensorFlow's path in the message
                 told = str(error.strerror).replace(path, str(self._files.path / folder))
                 raise OSError(error.errno, told) from error
         parts = {}
@@ -203,7 +204,7 @@ class CheckpointWriter:
             path = files.path / name
             if files.size(name) < expected["bytes"] or not files.is_file(name):
                 _log.warning("%s is missing or truncated: points of its curves are lost", path)
-                if not files.is_file(name):  # a link or a blocking pipe
+                if not files.is_file(name):  # for example a link or a pipe
                     files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
@@ -233,7 +234,7 @@ class CheckpointWriter:
         files, kept = self._files, {manifest.folder for manifest in manifests}
         for folder in files.folders("checkpoints"):
             if folder not in kept and FOLDER.fullmatch(folder):
-                files.remove_folder(f"{folder}/manifest.json")  # unpublish it first
+                files.remove_folder(f"{folder}/manifest.json")  # unpublish the checkpoint first
                 files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
         for name in files.names("replay"):

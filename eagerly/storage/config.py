@@ -11,7 +11,7 @@ from eagerly.settings import Group, Settings, setting, when
 from eagerly.workers.group_specs import HERE, check_collectors
 
 DEVICES = ("auto", "cpu", "gpu")
-MOST_STEPS = 10**12 - 1  # twelve digits in checkpoint names
+MOST_STEPS = 10**12 - 1  # checkpoint names have twelve digits
 MOST_EPISODES = 10**5  # per evaluation
 _WITH_CHECKPOINTS = when("policy_checkpoints")
 
@@ -368,7 +368,7 @@ class RunConfig(Settings):
 
     @property
     def groups_act(self) -> bool:
-        """Returns whether each group selects its own actions, wherever it runs.
+        """Returns whether each group selects its own actions, be it in this process or a collector.
 
         A single group of all environments does so only in this process or with a policy lag.
         Otherwise it is split: this process selects its actions, and collectors only step the
@@ -393,13 +393,13 @@ class RunConfig(Settings):
         """Returns whether the round that ended at `steps` reached a multiple of `every` steps.
 
         Args:
-            every: Interval in steps; 0 is never due.
+            every: Interval in steps; 0 means never.
             steps: Environment steps at the end of the round.
         """
         return every > 0 and steps % every < self.steps_per_round
 
     def next_due(self, steps: int) -> int:
-        """Returns the first step after `steps` at which something is due or the run ends."""
+        """Returns the next step of an evaluation, video, curve point or checkpoint, or the last."""
         intervals = (
             self.evaluate_every_steps,
             self.video_every_steps,

@@ -54,7 +54,8 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
 def curves(path: Path) -> dict[Point, list[np.ndarray]]:
     """Returns all values written for each (tag, step), except wall-clock values.
 
-    Each list has one element in a correct run. Orphaned points are included.
+    Each list has one element if the run wrote every point once. Points that TensorBoard would
+    discard as orphaned are included.
     """
     events = EventAccumulator(
         str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False

@@ -33,7 +33,7 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
 def write_document(
     files: RunFiles, name: str, document: dict[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> None:
-    """Writes a document with its checksum; keeps the old file if it could not be read back.
+    """Writes a document with its checksum, unless the new content could not be read back.
 
     Args:
         files: The files of the run directory.

@@ -22,7 +22,7 @@ _LARGEST = 2**26  # bytes
 _LONGEST = 2**20  # bytes per line
 _MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # for environments that report success in `info`
-AT_LIMIT = "episodes_at_limit"  # ended by --evaluation-steps-limit, not by the environment
+AT_LIMIT = "episodes_at_limit"  # number of episodes that --evaluation-steps-limit ended
 _OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack AT_LIMIT
 LAST = 3  # final evaluations whose mean is the score of a run
 
@@ -34,7 +34,7 @@ class Results:
     Attributes:
         steps: `[M]`, environment steps at each evaluation.
         return_mean: `[M]`, mean return of each evaluation.
-        trained: `[M]` bool, whether there had been any update before the evaluation.
+        trained: `[M]` bool, whether at least one update preceded the evaluation.
         success_rate: `[M]`, fraction of successful episodes, NaN if the environment does not report
             success.
         seconds: `[M]`, wall time until each evaluation, NaN in run tables, which do not contain it.
@@ -97,7 +97,7 @@ class EvaluationTable(AppendLog):
         dropped and missing ones become NaN.
 
         Raises:
-            RunError: If the other columns differ from those of earlier rows, or the row or table
+            RunError: If the required columns differ from those of earlier rows, or the row or table
                 would be larger than `read_results` accepts.
         """
         if self._columns:
@@ -133,14 +133,14 @@ class EvaluationTable(AppendLog):
 
 
 def read_results(path: Path, *, of_run: bool = True) -> Results:
-    """Reads `evaluations.csv`. Without a table, there are no evaluations.
+    """Reads `evaluations.csv`. A missing table counts as empty.
 
-    A last row without a newline is ignored: the run died while writing it.
+    If the last row of a run's table has no newline, the run died while writing it: it is ignored.
 
     Args:
         path: The table.
-        of_run: Whether a run wrote the table. Other tables may lack the last newline and some
-            values.
+        of_run: Whether a run wrote the table. Tables from other sources may lack the last newline
+            and some values.
 
     Raises:
         RunError: If the table is damaged, or is not a regular file.
@@ -193,7 +193,7 @@ def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
 
 
 def last_step_of(path: Path) -> int | None:
-    """Returns the step of the last row of `evaluations.csv`; None without one, or if damaged."""
+    """Returns the step of the last row of `evaluations.csv`; None if it is empty or damaged."""
     steps = _steps_of(path)
     return int(steps[-1]) if len(steps) else None
 

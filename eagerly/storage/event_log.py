@@ -71,8 +71,9 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
     """Returns the wall time in seconds at each evaluation of a run, by step.
 
     Each process of a run writes its own file, starting with its first point. The time between two
-    files, when nothing ran, is excluded. So is the time after a process's last point, at most
-    `summarize_every_steps` steps. Files are read up to their first damaged record.
+    files, when nothing ran, is excluded. So is the time after a process's last point, which is
+    at most the time of `summarize_every_steps` steps. Files are read up to their first damaged
+    record.
     """
     before, found = 0.0, {}
     files = RunFiles(run)
@@ -90,12 +91,12 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
 
 
 def _names(files: RunFiles) -> list[str]:
-    """Returns the names of the event files, ordered by the times in them."""
+    """Returns the names of the event files, ordered by the times in the names."""
     return [name for name in files.names() if name.startswith(_EVENTS)]
 
 
 def _last_time(files: RunFiles) -> float:
-    """Returns the last wall time in the newest event file or in its name; 0 without files."""
+    """Returns the last time in the newest event file or the time in its name; 0 without files."""
     times = {name: _TIME.match(name, len(_EVENTS)) for name in _names(files)}
     dated = [(name, float(match[0])) for name, match in times.items() if match]
     if not dated:

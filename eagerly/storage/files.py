@@ -19,7 +19,7 @@ from io import BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTORS = Path("/proc/self/fd")  # on Linux: refers to open directories, whatever their paths
+_DESCRIPTORS = Path("/proc/self/fd")  # on Linux; its entries refer to open directories
 _CHUNK = 2**20
 _DEPTH = 8  # levels searched for run directories
 _NO_FILE = "must be a regular file, not a link, pipe or directory"
@@ -51,7 +51,7 @@ class RunFiles:
         return os.fdopen(self._opened(name, os.O_RDONLY), "rb")
 
     def open_to_write(self, name: str, flags: int = 0) -> FileIO:
-        """Opens a file for unbuffered writing. Its descriptor can also be read."""
+        """Opens a file for unbuffered writing. The descriptor also permits reading."""
         return os.fdopen(self._opened(name, os.O_RDWR | flags), "wb", buffering=0)
 
     def _opened(self, name: str, flags: int) -> int:
@@ -103,7 +103,7 @@ class RunFiles:
         """Validates that a directory, if it exists, is not a link or another kind of file.
 
         Raises:
-            OSError: If it is.
+            OSError: If `name` is a link or another kind of file.
         """
         with suppress(FileNotFoundError), self._folder(name):
             pass
@@ -113,8 +113,9 @@ class RunFiles:
         """Yields a path to a directory, for libraries that open files by path.
 
         The path has no special characters, because TensorFlow expands `[`, `*` and `?` in paths
-        that it reads. On Linux, it refers to the directory opened here, even if a component of its
-        path is replaced by a link meanwhile. On other systems, this race condition remains.
+        that it reads. On Linux, it refers to the directory opened here, even if a component of the
+        original path is replaced by a link in the meantime. On other systems, this race
+        condition remains.
         """
         with self._folder(folder) as at:
             if _DESCRIPTORS.is_dir():
@@ -132,10 +133,10 @@ class RunFiles:
 
         Args:
             name: The file, replaced if it exists.
-            chunks: Its content as bytes-like objects.
+            chunks: The new content as bytes-like objects.
 
         Returns:
-            Its size and checksum, in the format of `described`.
+            The size and checksum of the file, in the format of `described`.
         """
         folder, _, last = name.rpartition("/")
         temporary = name + ".tmp"
@@ -158,7 +159,7 @@ class RunFiles:
         return {"bytes": size, "sha256": digest.hexdigest()}
 
     def append(self, name: str, content: bytes) -> None:
-        """Appends to a file, creating it if needed. An error may leave part of the content."""
+        """Appends to a file, creating it if needed. An error may leave part of `content` in it."""
         self.own(name)
         with self.open_to_write(name, os.O_APPEND | os.O_CREAT) as file:
             _write_all(file, content)
@@ -273,9 +274,10 @@ class RunFiles:
 
 
 def run_directories(folder: Path) -> list[Path]:
-    """Returns the run directories below a directory, sorted, or the directory if it is a run.
+    """Returns the sorted run directories below a directory, or the directory if it is one itself.
 
-    Links are followed in the directory itself, where users keep some, but not in subdirectories.
+    Links directly in the directory are followed, because users may collect links to runs there.
+    Links in subdirectories are not followed.
     """
     if RunFiles(folder).is_file("config.json"):
         return [folder]

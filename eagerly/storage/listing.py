@@ -43,7 +43,7 @@ class RunSummary:
 
 
 def runs_below(folder: Path) -> list[RunSummary]:
-    """Summarizes all runs below a directory, sorted by path, or the run in it."""
+    """Summarizes all runs below a directory, sorted by path, or the run in the directory itself."""
     return [summary(path) for path in run_directories(folder)]
 
 

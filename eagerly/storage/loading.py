@@ -36,15 +36,16 @@ def load_policy(
         run_dir: The run directory.
         which: "best", the policy with the best evaluation since the first update, or "latest". None
             selects the best policy or, if there is none yet, the latest one with a logged warning.
-            `Policy.which` is the selected one.
+            `Policy.which` records the selection.
         trust: Whether to import an agent or models named by the directory, even if another user
-            created it. Runs that you trained there do not need this.
-        **settings: The factory of the networks, `actor=factory` or `models=factory`, if a Python
-            program passed it.
+            created it. Runs that you trained in that directory do not need this.
+        **settings: `actor=factory` or `models=factory`, if a Python program trained the run with
+            such a factory of networks.
 
     Raises:
-        RunError: If the directory is not a run, names untrusted code, has no checkpoint or no
-            requested best policy, or if the weights do not match the settings.
+        RunError: If the directory is not a run, names untrusted code or has no checkpoint, if the
+            best policy is requested but does not exist yet, or if the weights do not match the
+            settings.
     """
     if which not in (None, *WHICH):
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")

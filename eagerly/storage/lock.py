@@ -30,7 +30,8 @@ class RunLock:
     On Linux, this is an open file description lock. The process keeps it when it opens and closes
     the file again, for example to copy the run directory. Forked children close their copy of the
     description, which would otherwise hold the lock after the death of this process. Children
-    forked by C code cannot do so; the error message then reports that the holder is dead.
+    forked by C code cannot do so. If one outlives this process, the error message of the next
+    process reports that the lock holder is dead.
 
     Elsewhere, it is a POSIX record lock (`fcntl`). Children do not inherit it, but the process
     loses it when it closes any descriptor of the file. `check` acquires it again.
@@ -39,7 +40,7 @@ class RunLock:
         path: The run directory, which must exist.
 
     Raises:
-        RunError: If another process, or another part of this one, holds the lock.
+        RunError: If another process, or another `RunLock` of this process, holds the lock.
         OSError: If the lock file cannot be opened, for example because it is a link.
     """
 
@@ -128,7 +129,7 @@ class RunLock:
             self._identity = None
 
 
-# Locks held by this process, which must not open and close the file of a record lock.
+# Locks held by this process. Opening and closing the file of a record lock would release the lock.
 _held: WeakValueDictionary[tuple[int, int], RunLock] = WeakValueDictionary()
 
 
@@ -156,7 +157,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _take(file: FileIO) -> None:
-    """Locks a file for this process. A lock that it already holds remains.
+    """Locks a file for this process, or does nothing if the process already holds the lock.
 
     Raises:
         BlockingIOError, PermissionError: If another process holds the lock.

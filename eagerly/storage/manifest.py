@@ -116,8 +116,8 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
         folder: Directory of the checkpoint, as listed by `folders_of`.
 
     Raises:
-        ValueError: If the manifest is invalid, its checksum differs, or it lists files that no run
-            has.
+        ValueError: If the manifest is invalid, its checksum differs, or it lists files that a
+            run never writes.
         OSError: If the file cannot be read.
         RunError: If another release of eagerly wrote it.
     """
@@ -139,8 +139,8 @@ def _manifest_of(files: RunFiles, folder: str, document: dict[str, Any]) -> Mani
 def is_finished(run: Path, manifest: Manifest, config: RunConfig) -> bool:
     """Returns whether a run with these settings is finished at this checkpoint.
 
-    Without a best policy, the run must also have been evaluated at its end, which happens after its
-    last checkpoint.
+    Without a best policy, the run must also have been evaluated at its end. That evaluation follows
+    the last checkpoint.
     """
     best_return = _best_return(manifest)
     if not config.is_reached(manifest.steps, best_return) or manifest.in_round:
@@ -186,7 +186,7 @@ def published(run: Path) -> list[Manifest]:
 
 
 def _check(manifest: Manifest, folder: str) -> None:
-    """Validates the fields needed to open the parts, whose readers validate the rest."""
+    """Validates the fields needed to open the listed files; their readers validate the rest."""
     for count in (manifest.steps, manifest.updates, manifest.revision):
         if not isinstance(count, int) or not 0 <= count < _LARGEST:
             raise ValueError(f"its number of steps, updates or revisions is invalid: {count!r}")

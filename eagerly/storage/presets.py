@@ -23,7 +23,7 @@ class Preset:
 
     Attributes:
         settings: Values that differ from the defaults.
-        evidence: Their source, and measured results.
+        evidence: Source of the settings, and measured results.
     """
 
     settings: Mapping[str, Any]

@@ -41,9 +41,9 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 FORMAT = 6
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
-# Checked when these settings take effect; all others are checked when the run is opened.
+# Trust in these settings is checked when they take effect; in all others, when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
-# None of these may be a link. Parents come first.
+# None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
 
@@ -58,8 +58,8 @@ class Run:
         config: Settings of the run.
         agent_config: Settings of the agent.
         is_new: Whether nothing has been written to disk yet.
-        made_up: Whether the path was generated, so that no other run may use it.
-        overridden: Settings being overridden: name to saved and new value.
+        made_up: Whether the path was generated. If it exists already, `write` chooses another one.
+        overridden: The saved and the new value of each setting to be overridden, by name.
         history: Earlier overrides and their times, as stored in `config.json`.
         preset: Description of the preset used by a new run.
         trusts_init_from: Whether the user trusts the run directory named by `init_from`.
@@ -120,7 +120,7 @@ class Run:
     def trust(self) -> None:
         """Records that the user trusts this run; logs a warning if that is impossible.
 
-        A run with untrusted settings, which have had no effect, is not recorded.
+        A run with untrusted settings is not recorded. Those settings have had no effect.
         """
         named = outside_settings(self.document())
         try:
@@ -142,7 +142,7 @@ class Run:
         for pattern in _FOLDERS:
             for path in self.path.glob(pattern):
                 if path.is_symlink():
-                    # Files that are removed or written there could belong to something else.
+                    # Files outside the run could be overwritten or removed through the link.
                     raise RunError(f"{path} {LINK}")
         if self._lock is None:
             try:
@@ -154,7 +154,7 @@ class Run:
         """Checks that the directory is still the locked one.
 
         Raises:
-            OSError: If it is not.
+            OSError: If it is a different directory or no longer exists.
         """
         if self._lock:
             self._lock.check()
@@ -190,7 +190,7 @@ class Run:
         if self.is_new and (self.path / "config.json").exists():
             self.unlock()
             raise RunError(f"{self.path} was created by another process in the meantime: try again")
-        # After falling back to an older checkpoint, an override applies from there on.
+        # If the run fell back to an older checkpoint, earlier overrides apply from that one on.
         self.history = [entry | {"steps": min(entry["steps"], steps)} for entry in self.history]
         if self.overridden:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -231,17 +231,17 @@ def open_run(
     Args:
         path: The run directory; None generates a new one under `runs/`.
         agent: Name of the agent; None opens existing runs only.
-        given: Settings given by the user, by name. `preset` names one of `presets`, which other
-            settings override; a new run uses the preset of its environment by default. In a saved
-            run, settings that are not given keep their saved values. Given ones must match these,
-            unless they cannot affect the result.
-        override: Whether to accept and record settings that differ.
+        given: Settings given by the user, by name. `preset` names one of `presets`; the other given
+            settings take precedence over it. A new run uses the preset of its environment by
+            default. In a saved run, settings that are not given keep their saved values. Given
+            settings must equal the saved ones, unless they cannot affect the result.
+        override: Whether to accept and record settings that differ from the saved ones.
         trust: Whether all settings of the directory may take effect, even if another user created
             it.
 
     Raises:
-        RunError: If the directory is not a run, its settings differ, it names untrusted code, or a
-            setting is invalid.
+        RunError: If the directory is not a run, its settings differ from the given ones, it names
+            untrusted code, or a setting is invalid.
     """
     path = None if path is None else Path(path)
     _check_env(given.get("env"))
@@ -395,7 +395,7 @@ def _untrusted_settings(
         try:
             check_outside(module, path)
         except (ImportError, ValueError) as error:
-            if role == "env":  # reported when it is created
+            if role == "env":  # reported when the environment is created
                 continue
             raise RunError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
@@ -414,7 +414,7 @@ def _untrusted_settings(
 def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
     """Returns non-default settings of an agent that have neither choices nor an upper bound.
 
-    `build` rejects undeclared settings.
+    Settings that the agent does not declare are omitted, because `build` rejects them.
     """
     return {
         name
@@ -448,7 +448,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
     """Reads the same as `read_settings`, with defaults for settings that are newer than the run.
 
     Raises:
-        RunError: If `open_run` fails, which imports the agent.
+        RunError: If `open_run`, which imports the agent, fails.
     """
     run = open_run(path, None, {}, trust=trust)
     if trust:

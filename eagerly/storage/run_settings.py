@@ -100,7 +100,7 @@ def format_setting(value: Any) -> str:
 
 
 def flag_words(given: Mapping[str, Any]) -> list[str]:
-    """Returns settings, values by name, as command-line arguments."""
+    """Converts settings by name to command-line arguments."""
     words = []
     for name, value in given.items():
         flag = flag_name(name)

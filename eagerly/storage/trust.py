@@ -1,10 +1,10 @@
 """Determines which settings of a run directory need the user's consent.
 
-A run directory may come from anyone. By itself, it can set only the settings in `INSIDE`, which
-affect numbers inside the process. All other settings can reach outside: a module, an address, a
-file, a number of processes. For these, the user must give the setting as well, trust the directory,
-or have trained it. Training adds the directory's path, these settings and the locations of the
-modules to a per-user list.
+A run directory may come from anyone. Without consent, only its settings in `INSIDE` take
+effect, which merely influence computations inside the process. Any other setting can reach outside
+the process: it names a module, an address or a file, or sets a number of processes. It takes effect
+only if the user also gives it, trusts the directory, or trained the run there. Training adds the
+directory's path, these settings and the locations of the modules to a per-user list.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ INSIDE = frozenset(_INSIDE.split())
 def outside_settings(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a run that reach outside the process and need consent.
 
-    Settings in neither table belong to a custom agent. Their effect is unknown, so they are
-    included.
+    Settings neither in `INSIDE` nor in `OUTSIDE` belong to a custom agent. Their effect is unknown,
+    so they are included.
 
     Args:
         document: Validated content of `config.json`.
@@ -150,7 +150,7 @@ def _entry(path: Path, named: Mapping[str, Any]) -> str:
 
 
 def _places(named: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the location of each module, because a name can mean another module elsewhere."""
+    """Returns the location of each module, because modules with equal names can differ."""
     places = {}
     for role, module in modules_of(named).items():
         try:

@@ -87,15 +87,16 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
 
     Args:
         run: The run.
-        progress: Describes how far the run is, in the message about an environment that hangs.
-        opened: Receives the resources to close.
+        progress: Returns the progress of the run as text, for the message about a hanging
+            environment.
+        opened: Receives the resources that must be closed.
 
     Raises:
         RunError: If the environment is not supported, the run does not fit into memory, or a
             setting needs the user's consent.
     """
     config, timeout = run.config, run.config.environment_timeout_seconds
-    # Held until `opened` is closed: a rollout may run in a background thread at any time.
+    # Keep this limit until `opened` is closed, because a background thread may be acting.
     opened.enter_context(single_blas_thread())
     watchdog = Watchdog(timeout, progress)
     opened.callback(watchdog.close)
@@ -116,9 +117,9 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
     repeats = None
-    if config.check_env and not published(run.path):  # a checkpoint stores the result
+    if config.check_env and not published(run.path):  # later, the result is in the checkpoint
         what = f"checking environment {make.name!r}"
-        with watchdog.calling(what, patience=100):  # dozens of steps and resets
+        with watchdog.calling(what, patience=100):  # the check makes dozens of steps and resets
             masks = run.agent_config.action_masks
             repeats = check_environment(env, make.name, observations=observations, masks=masks)
     camera = None

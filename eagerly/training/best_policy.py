@@ -24,8 +24,8 @@ class BestPolicyTracker:
             the agent's policy.
 
     Attributes:
-        best_step: The step of the best evaluation; None before the first one that counts.
-        best_return: The mean return of the best evaluation; -inf before the first one that counts.
+        best_step: The step of the best evaluation since the first update; None without one.
+        best_return: The mean return of that evaluation; -inf without one.
     """
 
     def __init__(self, agent: Agent, kept: PolicyCheckpoints | None = None) -> None:
@@ -48,7 +48,7 @@ class BestPolicyTracker:
         return self._agent.updates if has_learned else 0
 
     def begin_with_given(self) -> None:
-        """Keeps a copy of the agent's initial policy, which comes from another run."""
+        """With policy checkpoints, keeps the agent's initial policy, which is from another run."""
         if self._kept is not None:
             self._kept.take_policy()
             self._kept.was_given = True

@@ -46,7 +46,7 @@ class CallbackRunner:
                 getattr(callback, event)(training, *about)
             except KeyboardInterrupt:  # a second signal ends the run immediately
                 raise
-            except BaseException as error:  # including `SystemExit`: save first
+            except BaseException as error:  # includes `SystemExit`: the run is saved first
                 method = f"{type(callback).__name__}.{event}"
                 self._failed = method, error
                 training.stop(f"{method} raised {type(error).__name__}")

@@ -82,7 +82,8 @@ class Callback:
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Called after an evaluation. `is_best`: whether its mean return is the best so far.
 
-        If a run ends without a best policy, it is evaluated after its last checkpoint.
+        If a run ends without a best policy, its final policy is evaluated after the last
+        checkpoint.
         """
 
     def on_round(self, training: TrainerView) -> None:
@@ -157,7 +158,7 @@ class ProgressBar(Callback):
 
 
 class ProgressReports(Callback):
-    """Reports progress to the parent process through a pipe; stops the run if that has ended.
+    """Reports progress to the parent process through a pipe; stops the run if the parent ended.
 
     Each line holds the number of steps. After an evaluation, a space and its result follow.
 

@@ -47,10 +47,10 @@ class Checkpoints:
 
     Args:
         run: The run.
-        parts: Its components, newly built.
+        parts: The newly built components of the run.
 
     Attributes:
-        seconds: Wall time that this process has spent saving.
+        seconds: Wall time that this process has spent saving checkpoints.
         deadline: When the next checkpoint is due, as a `time.monotonic()` value.
     """
 
@@ -214,7 +214,7 @@ def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | Non
         saved.restore(contents)
     except (RunError, FloatingPointError):
         raise
-    except Exception as error:  # a run directory from elsewhere may hold anything
+    except Exception as error:  # a run directory is untrusted input
         raise RunError(
             f"the checkpoint does not match the settings: {type(error).__name__}: {error}"
         ) from error

@@ -50,7 +50,8 @@ class Collector:
 
     Attributes:
         steps: Environment steps so far, summed over all environments.
-        steps_owing_updates: Steps of the newest round made after the warm-up, which owe updates.
+        steps_owing_updates: Number of steps of the newest round that were made after the warm-up
+            and therefore entail updates.
         environments: The environments.
 
     Raises:
@@ -85,7 +86,8 @@ class Collector:
                 f"{type(self._accumulator).__name__} is not one_to_one: use this accumulator "
                 "without memory and images"
             )
-        # The buffer validates values, but an accumulator may hold them across a checkpoint first.
+        # Validate values before an accumulator, which may store them in a checkpoint before they
+        # reach the buffer, which validates them as well.
         self._checked: RowWriter | None = None
         if not accumulator.one_to_one and isinstance(buffer.layout, RowLayout):
             self._checked = RowWriter(buffer.layout)
@@ -102,7 +104,7 @@ class Collector:
                 for own in environments.groups
             ]
             environments.set_policies(self._policies)
-        can_lag = self._groups_act and isinstance(policy, NumpyActor)  # a checkpoint can store it
+        can_lag = self._groups_act and isinstance(policy, NumpyActor)  # checkpoints can store it
         if policy_lag and not can_lag:
             raise ValueError(
                 f"--policy-lag must be 0 for this {type(agent).__name__}: its policy is recurrent "
@@ -269,7 +271,7 @@ class Collector:
                     ends = ends[newest]
                 if len(ends):
                     self._buffer.add(transitions, ends)
-            except ValueError as error:  # inconsistent image stacks
+            except ValueError as error:  # for example inconsistent image stacks
                 raise RunError(f"the replay buffer rejected the next step: {error}") from error
 
     def state(self) -> dict[str, Any]:

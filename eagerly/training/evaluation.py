@@ -23,7 +23,7 @@ class Evaluation:
         returns: Undiscounted episode returns, `[E]`.
         lengths: Episode lengths in steps, `[E]`.
         infos: The numbers in `info` at the end of each episode, such as `is_success`.
-        others: Evaluations of the agent's other policies, by name, from the same seeds.
+        others: Evaluations of the agent's other policies with the same seeds, by name.
         at_limit: How many episodes were cut off at the step limit.
 
     Raises:
@@ -70,7 +70,7 @@ class Evaluation:
         return None
 
     def columns(self) -> dict[str, float]:
-        """Returns `summary` and `at_limit`, also for `others`, prefixed with their name and "_"."""
+        """Returns `summary` and `at_limit`, and those of `others` with their name as a prefix."""
         return {**self.summary(), AT_LIMIT: self.at_limit} | {
             f"{name}_{figure}": value
             for name, other in self.others.items()
@@ -110,8 +110,8 @@ def episodes_at_limit(evaluation: Evaluation, steps_limit: int) -> str:
 def single_blas_thread() -> threadpool_limits:
     """Returns a context that limits NumPy's matrix products to one thread.
 
-    Acting is too small to benefit from more threads. With a fixed thread count, a policy's results
-    are the same, bit for bit, wherever it runs.
+    The matrix products of a policy are too small to benefit from more threads. With a fixed thread
+    count, a policy's actions are the same, bit for bit, in every process.
     """
     return threadpool_limits(1, user_api="blas")
 

@@ -32,8 +32,8 @@ class Evaluator:
 
     Args:
         run: The run.
-        parts: Its components.
-        watch: Called between two steps. Interrupts by raising `InterruptedEvaluationError`.
+        parts: The components of the run.
+        watch: Called between two steps. It may raise `InterruptedEvaluationError`.
 
     Attributes:
         pending: The remaining work of the newest round: "evaluation", "round" (its curves and
@@ -47,7 +47,7 @@ class Evaluator:
         self.pending: set[str] = set()
 
     def schedule(self) -> None:
-        """Adds the evaluation and video due in the newest round to `pending`."""
+        """Adds the evaluation and the video that are due after the newest round to `pending`."""
         config, steps = self._run.config, self._parts.collector.steps
         every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
         self.pending |= {name for name, each in every.items() if config.is_due(each, steps)}
@@ -74,7 +74,7 @@ class Evaluator:
         return True
 
     def policy(self, act: RowPolicy | EpisodePolicy | None = None) -> Policy:
-        """Returns a policy in the environment's units; by default, the evaluated one."""
+        """Returns a policy that acts in the environment's units; by default the evaluated one."""
         agent = self._parts.agent
         steps = self._parts.collector.steps
         act = act or self._parts.policies.evaluated[""]

@@ -55,7 +55,7 @@ def set_device(device: str) -> None:
 
 
 def set_threads(intra_op: int, inter_op: int) -> None:
-    """Sets TensorFlow's thread counts; logs a warning if it already runs with different ones."""
+    """Sets TensorFlow's thread counts; logs a warning if different ones are already in effect."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)
@@ -90,7 +90,7 @@ def device_name() -> str:
 
 
 def continuation_note(*, restores: bool, repeats: bool | None) -> str:
-    """Returns how exactly a resumed run matches an uninterrupted one on the device in use.
+    """Returns a text on how exactly a resumed run matches an uninterrupted one on this device.
 
     Args:
         restores: Whether episodes in progress are restored.

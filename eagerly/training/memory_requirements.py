@@ -18,10 +18,11 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
 from eagerly.workers.group_specs import PROCESSES
 
-_PROCESS_BYTES = 2**26  # for an environment without a simulator
+_PROCESS_BYTES = 2**26  # of a process whose environment has no simulator
 _CGROUP = Path("/sys/fs/cgroup")
-# A container's control group, versions 2 and 1: memory limit, usage, and statistics with the
-# inactive page cache within that usage, which the kernel reclaims under memory pressure.
+# For versions 2 and 1 of control groups: the files with a container's memory limit, usage and
+# statistics, and the key of the inactive page cache in the statistics. Usage includes this cache,
+# which the kernel reclaims under memory pressure.
 _LIMITS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
@@ -56,7 +57,7 @@ def check_memory(needed: int, what: str, advice: str) -> None:
         advice: How to need less memory, for the message.
 
     Raises:
-        RunError: If `needed` exceeds the available memory, with both numbers.
+        RunError: If `needed` exceeds the available memory. The message contains both numbers.
     """
     available = available_memory()
     if needed > available:
@@ -75,7 +76,7 @@ def check_networks_and_processes(run: Run, spaces: tuple[gymnasium.Space, gymnas
     """Checks that the networks and collector processes fit into memory.
 
     Raises:
-        RunError: If they do not, with the required and the available memory.
+        RunError: If they do not fit. The message contains the required and the available memory.
     """
     builder = agent_class(run.agent).Builder(run.agent_config, *spaces, seed=run.config.seed)
     size = tf.as_dtype(run.agent_config.variable_dtype).size
@@ -91,7 +92,7 @@ def check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -
     """Checks that the replay buffer fits into memory and is large enough for the environments.
 
     Raises:
-        RunError: If it is too large or too small, with the required size.
+        RunError: If it is too large or too small. The message contains the required size.
     """
     rows = min(
         config.replay_capacity, (config.steps + config.steps_per_round) * agent_config.rows_per_step

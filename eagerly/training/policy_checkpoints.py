@@ -1,4 +1,4 @@
-"""Policy checkpoints: keeps the policy whose worst episode was the best."""
+"""Policy checkpoints: keeps the policy whose worst episode has the highest return."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PolicyCheckpoints(UpdateBudget):
     """Assesses the current policy by the episodes that it collects, and keeps the best policy.
 
     Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
-    Learning", section 5.1. A policy's score is the return of its worst episode. As soon as that
-    falls below the kept policy's score, training resumes. If it does not within the required number
-    of episodes, the current policy replaces the kept one, and training resumes. Training makes the
-    updates owed since it last ran, in whole calls.
+    Learning", section 5.1. A policy's score is the return of its worst episode. As soon as it
+    falls below the kept policy's score, the assessment ends. If it does not fall below that score
+    within the required number of episodes, the current policy replaces the kept one. In both cases,
+    the updates deferred since the last assessment are then made, in whole calls of the train body.
 
     An episode does not count if the policy changed during it, because another environment's
     episode ended.
@@ -37,10 +37,10 @@ class PolicyCheckpoints(UpdateBudget):
 
     Attributes:
         policy: The kept policy; initially a copy of the agent's.
-        best: The worst return of the kept policy; None before a policy is kept.
+        best: The return of the kept policy's worst episode; None before a policy is kept.
         kept: How many policies have been kept so far.
-        has_learned: Whether the kept policy has been updated.
-        was_given: Whether the first policy comes from another run and is not untrained.
+        has_learned: Whether the kept policy results from at least one update.
+        was_given: Whether the initial policy comes from another run and is therefore trained.
     """
 
     warmup_ends_with_episode: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class PolicyCheckpoints(UpdateBudget):
         self._agent, self._config = agent, config
         self._model = agent.another_policy()
         self.policy = acting_policy(self._model, agent.actions.size)
-        self.take_policy()  # a user's factory may initialize differently
+        self.take_policy()  # a custom factory may initialize this model differently
         self.best: float | None = None
         self.kept, self.has_learned, self.was_given = 0, False, False
         self._is_rescaled = False
@@ -63,7 +63,7 @@ class PolicyCheckpoints(UpdateBudget):
         # `[N]`: whether an environment's episode began with an earlier policy or random actions.
         self._stale = np.zeros(0, bool)
         self._waiting = 0  # steps whose updates are deferred until the policy may change
-        self._has_begun = False  # whether any step has owed updates, after the warm-up
+        self._has_begun = False  # whether any step after the warm-up has been made
         self._since_end = 0  # steps per environment since an episode ended
 
     @property
@@ -101,7 +101,7 @@ class PolicyCheckpoints(UpdateBudget):
             )
 
     def _judge(self, rollout: Rollout) -> None:
-        """Assesses the current policy; once decided, keeps or discards it and releases updates."""
+        """Assesses the current policy; if decided, keeps or rejects it and permits the updates."""
         self._count(rollout)
         if self._owed + self._step * self._waiting < self._call:
             return  # no update would follow: continue to assess the same policy
@@ -142,7 +142,7 @@ class PolicyCheckpoints(UpdateBudget):
             self._stale[episode.environment] = False
 
     def _mark(self, rollout: Rollout) -> None:
-        """Marks the environments in mid-episode, whose episodes the next policy did not start."""
+        """Marks the environments in mid-episode: the next policy did not start these episodes."""
         self._stale = ~rollout.ended[-1]
 
     def scalars(self) -> dict[str, float]:

@@ -39,7 +39,7 @@ class Profile:
             self.close()
 
     def close(self) -> None:
-        """Writes the trace, even if fewer calls were made."""
+        """Writes the trace, even if fewer calls were made than requested."""
         if self._running:
             tf.profiler.experimental.stop()
             self._running = False

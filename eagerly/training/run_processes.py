@@ -13,8 +13,8 @@ from typing import Any
 from eagerly.storage.files import RunFiles
 from eagerly.storage.run_settings import flag_words
 
-# Exit codes of a run stopped by signal N: 128 + N after saving, -N if the signal came before the
-# handlers were installed, with nothing to save.
+# Exit codes of a run stopped by signal N: 128 + N after saving, or -N if the signal arrived before
+# the handlers were installed, when there was nothing to save yet.
 STOPPED = frozenset(
     code
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

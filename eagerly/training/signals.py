@@ -109,7 +109,7 @@ class StopSignals:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        # Not the previous handlers: background processes start with SIGINT ignored.
+        # Do not restore the previous handlers: background processes start with SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if signal.SIGHUP in self._previous:

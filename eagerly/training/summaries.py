@@ -99,8 +99,8 @@ class Summaries(Callback, Saved):
 
         Args:
             run: The run.
-            agent: Its agent.
-            steps: Environment steps done.
+            agent: The agent of the run.
+            steps: Environment steps so far.
             saved: The checkpoint from which the run resumes; None in a new run.
         """
         self.log, self.table = EventLog(run.path), EvaluationTable(run.evaluations_path)
@@ -115,7 +115,7 @@ class Summaries(Callback, Saved):
     def _add_settings(self, run: Run, agent: Agent, steps: int) -> None:
         """Writes all settings as a table, and the active ones to the HParams dashboard.
 
-        The dashboard shows the name of the run directory.
+        In the dashboard, the run has the name of its directory.
         """
         settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
@@ -217,13 +217,13 @@ class Summaries(Callback, Saved):
         if math.isfinite(training.best_return):
             figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
-        # After the points: without its row in the table, an evaluation does not count.
+        # Add the row after the points, because it makes the evaluation count.
         self.table.add(evaluation.row(training.steps, training.policies.updates))
 
     def on_end(self, training: TrainerView) -> None:
         """Syncs the files to disk: no checkpoint does so after a final evaluation."""
         self.log.sync()
-        self.table.sync()  # last: its row marks the run as finished
+        self.table.sync()  # last, because its row marks the run as finished
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))
@@ -232,7 +232,8 @@ class Summaries(Callback, Saved):
         """Writes summaries as one record."""
         record = Summary()
         for summary in summaries:
-            record.MergeFromString(summary.SerializeToString())  # may be TensorFlow's class
+            # Serialize, because a summary may be an instance of TensorFlow's own Summary class.
+            record.MergeFromString(summary.SerializeToString())
         self.log.add(steps, summary=record)
 
     def _check(self, values: dict[str, Any]) -> None:

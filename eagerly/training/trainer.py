@@ -29,7 +29,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         run: The run, as returned by `open_run`.
         callbacks: Callbacks, which observe the run and can stop it.
         newest: The newest intact checkpoint, if the caller has already found it.
-        profile_calls: Calls of the train body to trace for TensorBoard's profiler.
+        profile_calls: Number of calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
         run, agent, buffer, budget, policies, updates, best_return: See `TrainerView`.
@@ -99,7 +99,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
 
     @property
     def _is_call_due(self) -> bool:
-        """Whether a call of the train body is owed, and the buffer has rows to sample."""
+        """Whether a call of the train body is due, and the buffer has rows to sample."""
         return self.budget.is_call_due and len(self.buffer) > 0
 
     @property
@@ -117,11 +117,11 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         """Trains until the run is finished or a signal or callback requests a stop, then saves.
 
         Args:
-            signals: Signal handlers whose `received` the caller checks afterwards. None: a received
-                signal is raised after saving.
+            signals: Signal handlers whose `received` the caller checks afterwards. If None, a
+                received signal raises an exception after saving.
 
         Raises:
-            KeyboardInterrupt: "saved at step N" on SIGINT; `Terminated` on SIGTERM and SIGHUP.
+            KeyboardInterrupt: On SIGINT ("saved at step N"). On SIGTERM and SIGHUP, `Terminated`.
             RunError: If a value is not finite, a file cannot be written, or an environment fails;
                 the newest checkpoint remains. Also if a callback raised an exception, after saving.
         """
@@ -153,7 +153,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             missing = "Everything is saved."
             if not (self.finished or self._is_stopping):
                 missing = "Only the final evaluation is missing."
-                # After the checkpoint, so that extending the run discards this evaluation.
+                # Evaluate after the checkpoint, so that extending the run discards this evaluation.
                 with suppress(InterruptedEvaluationError):
                     self._notify("on_evaluation", *self._evaluator.evaluate())
             self._notify("on_end")
@@ -165,7 +165,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
 
     def _round(self) -> None:
-        """Collects a round, makes the updates owed, then evaluates, logs and saves if due."""
+        """Collects a round, makes the permitted updates, then evaluates, logs and saves if due."""
         if is_last_part := self.in_round:  # complete an interrupted round first
             is_last_part = not self._is_call_due
         else:

@@ -1,4 +1,4 @@
-"""The update budget: the exact number of updates allowed by the steps done."""
+"""The update budget: the exact number of updates permitted by the steps made so far."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _LARGEST = 10**9
 
 
 class UpdateBudget(Saved):
-    """Counts the updates allowed by the steps done but not yet made, in calls of a fixed size.
+    """Counts the updates that are owed: permitted by the steps so far, but not made yet.
 
-    The trainer calls `record_rollout` after every round, then makes calls while `is_call_due` is
-    true, and only then collects again. Checkpoints include the state, so that a run stopped between
-    two calls first makes the remaining ones. A subclass can change when updates are made: override
-    `record_rollout` to count steps later, and add its attributes to `_saved`.
+    Updates are made in calls of a fixed size. The trainer calls `record_rollout` after every round,
+    then makes calls while `is_call_due` is true, and only then collects again. Checkpoints include
+    the state, so that a run stopped between two calls makes the remaining calls first. A subclass
+    can change when updates are made: override `record_rollout` to count steps later, and add its
+    attributes to `_saved`.
 
-    Counts are integer multiples of a fraction of an update. Arithmetic with `Fraction` at every
-    step would cost more than storing the transition.
+    Internally, counts are integers in units of a fraction of an update, because arithmetic with
+    `Fraction` at every step would cost more than storing the transition.
 
     Args:
         replay_ratio: Updates per environment step.
@@ -32,7 +33,7 @@ class UpdateBudget(Saved):
     Attributes:
         warmup_ends_with_episode: Whether random actions continue, in all environments, to the end
             of the first round in which an episode ends at or after `warmup_steps` steps.
-        is_call_due: Whether a whole call is owed.
+        is_call_due: Whether the updates of a whole call are owed.
     """
 
     warmup_ends_with_episode: ClassVar[bool] = False
@@ -62,7 +63,7 @@ class UpdateBudget(Saved):
 
         Args:
             rollout: The round.
-            steps: Its steps made after the warm-up, which owe updates, in [0, T N].
+            steps: Number of its steps after the warm-up, in [0, T N]. Only these entail updates.
 
         Raises:
             RunStoppedError: If the run cannot continue. It is saved and ends with this message.

@@ -36,10 +36,10 @@ _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
 
 @dataclass(frozen=True)
 class _RenderedMaker:
-    """Creates a rendering environment in the process to which it is sent.
+    """Creates a rendering environment in the process that unpickles this object.
 
-    The renderer is selected there before the environment's package is imported. Some packages, such
-    as dm_control, look for a renderer on import.
+    Unpickling selects the renderer before the environment's package is imported. Some packages,
+    such as dm_control, look for a renderer on import.
     """
 
     make: EnvironmentMaker
@@ -48,7 +48,7 @@ class _RenderedMaker:
         make = self.make
         try:
             env = make(render_mode="rgb_array")
-        except Exception as error:  # MuJoCo's import may fail with other than ImportError
+        except Exception as error:  # importing MuJoCo can raise various exceptions
             reason = missing_library()
             if reason is None:
                 raise
@@ -213,7 +213,7 @@ def record_in_run(
         seed: Reset seed of the episode.
         path: The run directory.
         steps_limit: See `run_episodes`.
-        watch: Called after each frame; its exceptions are raised, such as
+        watch: Called after each frame. Exceptions that it raises are passed on, such as
             `InterruptedEvaluationError`.
     """
     failed: list[Exception] = []  # exceptions of `watch`, which may write checkpoints
@@ -233,7 +233,7 @@ def record_in_run(
     except Exception as error:  # an environment or encoder may raise anything
         if failed:
             raise failed[0] from None
-        watch()  # Ctrl-C also reaches the encoder's process: then the video is interrupted
+        watch()  # raises an exception if Ctrl-C ended the encoder's process
         what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
         _log.warning("no video at step %s: %s", policy.steps, what)
     return None

@@ -35,17 +35,17 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     """Copies the policy of the run that `init_from` names to a new run's agent.
 
     The source is that run's best policy, or its latest if it has no best policy yet. Statistics for
-    observation normalization are copied as well. Target networks of the policy's networks get the
-    same weights. If the policy contains target networks, their online networks do, too. Critics,
-    optimizers and everything else keep their initial state.
+    observation normalization are copied as well. The target networks of the policy's networks get
+    the same weights. If the policy contains target networks, their online networks get the same
+    weights, too. Critics, optimizers and everything else keep their initial state.
 
     If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
     the spaces differ but have the same sizes, a warning is logged.
 
     Args:
         run: The new run.
-        agent: Its agent.
-        spaces: Its spaces, as stored in checkpoints.
+        agent: The agent of the new run.
+        spaces: The spaces of the new run, as stored in checkpoints.
 
     Raises:
         RunError: If the directory is not a run with a checkpoint, or its actor is incompatible.

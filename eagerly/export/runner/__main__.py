@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-if not __package__:  # run by the path of the folder
+if not __package__:  # started as `python path/to/runner`
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 runner: Any = importlib.import_module(__package__ or "runner")
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 def _write(stream: TextIO | None, line: str) -> None:
     """Writes a line, ignoring a closed stream so that the exit code still reports the result."""
-    if stream is None:  # closed when Python started
+    if stream is None:  # the stream was already closed when Python started
         return
     try:
         stream.write(f"{line}\n")

@@ -26,7 +26,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If it does not exist.
-        ValueError: If it is damaged, or another runner is needed.
+        ValueError: If it is damaged, or this runner does not support its format.
     """
     path = folder / "policy.json"
     if not path.is_file():

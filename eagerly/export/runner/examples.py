@@ -80,7 +80,8 @@ def differences(
     measured: dict[str, float] = {}
     if count:
         low, high = (np.array(action[end], np.float64)[:count] for end in ("low", "high"))
-        # If bounds are far from 0, the spacing of float32 may exceed the tolerance.
+        # Ignore differences of one float32 step: if bounds are far from 0, it may exceed the
+        # tolerance.
         steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
         apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count])
         apart = np.where(apart <= steps, 0.0, apart) / (high - low)

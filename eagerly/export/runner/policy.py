@@ -20,7 +20,7 @@ _NOTHING: np.ndarray = np.zeros((), np.float32)
 
 
 class Policy:
-    """A deterministic policy: a function of the observation or, if recurrent, of the episode.
+    """A deterministic policy of the observation or, if recurrent, of the episode so far.
 
     A runtime serves one thread, so a policy belongs to the first thread that calls it. Create one
     policy per thread.
@@ -377,7 +377,8 @@ class Policy:
         given, zeros = np.empty((1, self._size), np.float32), np.zeros(self._continuous, np.float32)
         center, half, low, high = self._center, self._half, self._low, self._high
         place, dtype = given[0], self._dtype
-        # Arrays, because ufuncs spend more time converting a Python number than using it.
+        # These bounds are arrays because ufuncs spend more time converting a Python number than
+        # comparing with it.
         least, highest = np.full(self._size, -most), np.full(self._size, most)
         maximum, minimum, finite = np.maximum, np.minimum, math.isfinite
 
@@ -410,7 +411,8 @@ class Policy:
         is_shared = bool((actions == actions[0]).all())  # all dimensions have equal bounds
         table = actions[0] if is_shared else actions.ravel()
         first = 128 if is_shared else np.arange(self._continuous) * 256 + 128
-        # Negative indices count from the end, so a table that begins at 0 needs no offset.
+        # Move the action of output 0 to index 0. Negative outputs then index from the end, so that
+        # no offset is needed.
         table = np.roll(table, -128) if is_shared else table
         take, index = table.take, np.empty(self._continuous, np.int64)
         scaled, zeros = np.empty(self._size), np.zeros(self._size)

@@ -1,4 +1,4 @@
-"""Runtimes: functions from model inputs to outputs, in the order of `policy.json`."""
+"""Runtimes: callables that map model inputs to outputs, both in the order of `policy.json`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _SavedModel:
             import tensorflow as tf
         except ImportError as error:
             raise _needs("TensorFlow", "tensorflow", error) from error
-        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # owns the function
+        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # keeps the function alive
         self._call, self._constant = self._loaded.signatures["serving_default"], tf.constant
         self._inputs = [spec["name"] for spec in model["inputs"]]
         self._outputs = [spec["name"] for spec in model["outputs"]]
@@ -49,7 +49,7 @@ class _LiteRT:
             from ai_edge_litert.interpreter import Interpreter
         except ImportError as error:
             raise _needs("LiteRT", "ai-edge-litert", error) from error
-        # Not by path: in some locales, LiteRT cannot read non-ASCII paths.
+        # Pass the content instead of the path: in some locales, LiteRT cannot open non-ASCII paths.
         content = (folder / model["files"][0]).read_bytes()
         self._interpreter = Interpreter(model_content=content, num_threads=1)
         self._interpreter.allocate_tensors()
@@ -58,7 +58,10 @@ class _LiteRT:
         self.run = self._one_to_one()
 
     def _one_to_one(self) -> Any:
-        """Returns a function from the first input to the first output, without lookups per call."""
+        """Returns a fast function that maps the first input to the first output.
+
+        It looks up the methods of the interpreter once instead of in each call.
+        """
         write, invoke, read = (
             getattr(self._interpreter, name) for name in ("set_tensor", "invoke", "get_tensor")
         )
@@ -87,7 +90,8 @@ class _ONNX:
             raise _needs("ONNX Runtime", "onnxruntime", error) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # Not by path: in some locales, ONNX Runtime cannot read non-ASCII paths.
+        # Pass the content instead of the path, because in some locales ONNX Runtime cannot open
+        # non-ASCII paths.
         content = (folder / model["files"][0]).read_bytes()
         self._session = onnxruntime.InferenceSession(
             content, options, providers=["CPUExecutionProvider"]
@@ -103,7 +107,7 @@ class _C:
     """Compiles `policy.c` on this machine and calls it. `$CC` selects another compiler."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
-        import ctypes  # not at the top, to save memory in other formats
+        import ctypes  # imported here because other formats do not need them
         import shlex
         import subprocess
         import tempfile

@@ -58,12 +58,12 @@ def below(path: str, key: Any) -> str:
 
 
 def quoted(path: str) -> str:
-    """Returns a path as messages show it."""
+    """Returns a path for messages: quoted, after a space; "" for the empty path."""
     return f" {path!r}" if path else ""
 
 
 def entry_values(space: dict[str, Any], observation: Any, path: str, ignored: Any) -> Any:
-    """Yields the parts of an observation that belong to entries, in order."""
+    """Yields the value of each entry of an observation, in order, without ignored entries."""
     inner = inner_spaces(space)
     if inner is None:
         yield observation
@@ -88,7 +88,7 @@ def entry_values(space: dict[str, Any], observation: Any, path: str, ignored: An
 
 
 def entry_columns(entry: dict[str, Any], value: Any) -> np.ndarray:
-    """Validates one part of an observation and returns its columns `[..., n]`."""
+    """Validates the value of an entry and returns its columns `[..., n]` in the observation row."""
     shape, dtype, at = tuple(entry["shape"]), np.dtype(entry["dtype"]), quoted(entry["path"])
     array = _array(value)
     lead = array.shape[: array.ndim - len(shape)]
@@ -119,7 +119,7 @@ def choice_masks(space: dict[str, Any], given: Any, path: str) -> Any:
             if not hasattr(given, "keys") and not isinstance(given, tuple):
                 raise ValueError(f"{path} must have the entries {sorted(names)}; got {type(given)}")
             keys = set(given) if hasattr(given, "keys") else set(range(len(given)))
-            keys -= {f"_{key}" for key in keys} - names  # added by Gymnasium's vector environments
+            keys -= {f"_{key}" for key in keys} - names  # Gymnasium's vector environments add these
             if keys != names:
                 raise ValueError(f"{path} must have the entries {sorted(names)}; got {keys}")
         for key, part in inner:
@@ -138,7 +138,7 @@ def choice_masks(space: dict[str, Any], given: Any, path: str) -> Any:
     if "Discrete" in space:
         given = (given,)
     elif "MultiBinary" in space:
-        # 0 and 1 force that value, 2 allows both.
+        # In a mask, 0 and 1 force that value, and 2 allows both values.
         asked = _array(given)
         lead = asked.shape[: asked.ndim - len(shape)]
         if asked.shape != (*lead, *shape) or len(lead) > 1:
