@@ -55,7 +55,7 @@ def test_an_environment_factory_must_be_passed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(
-        RunError, match=r"pass it again .*eagerly\.export_policy\(path, \.\.\., env="
+        RunError, match=r"pass the factory again .*eagerly\.export_policy\(path, \.\.\., env="
     ):
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
