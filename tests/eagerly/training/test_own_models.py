@@ -23,7 +23,7 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
-    again = "the Python factory tests.agents.test_own_models:late_actor, .*: pass this factory again"
+    again = "factory tests.agents.test_own_models:late_actor, .*: pass this factory again"
     with pytest.raises(RunError, match=again):
         load_policy(tmp_path / "run", "latest")
     with pytest.raises(RunError, match=again):
