@@ -1,1 +1,1 @@
-"""Side-by-side measurements: `make bench` runs them and writes `benchmarks/results/`."""
+"""Benchmarks of speed (`make bench`) and learning (`make reproduce`)."""

@@ -1,4 +1,4 @@
-"""Compares the speed of this package with its peers: `make bench TABLES="article runs"`."""
+"""Compares the speed of this package with other packages: `make bench TABLES="article runs"`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _TABLES = {
     "runs": "B. Training runs: TD3, 256-256, batch 256, one update per step",
     "budget": "C. Time budget: TD3, HalfCheetah-v5, default settings",
     "limit": "D. Distance to the hardware limit: TD3 updates compared with float32 products",
-    "parity": "The article's second figure: learning with PyTorch and with this package",
+    "parity": "Second figure of the article of 2018: learning with PyTorch and with this package",
     "scale": "E. Scaling: replay buffer sizes and numbers of environments (HalfCheetah-v5)",
     "sequences": "F. Sequences: padding, and recurrent updates compared with PyTorch",
     "replay": "G. Replay: n-step returns, prioritized replay and hindsight replay",
     "td7": "H. TD7: acting, and updates compared with matrix products, PyTorch and TD3",
 }
 
-# A 90 % interval needs 5 rounds. The first two tables report ratios, `scale` only trends.
+# A 90 % interval needs 5 rounds. `article` and `runs` have more, because they report
+# speedups; `scale` has fewer, because only its trends matter.
 _ROUNDS = {
     "article": 9,
     "runs": 9,
@@ -102,7 +103,10 @@ def main(
 
 
 def _parity(output: Path, peers: Path | None) -> None:
-    """Trains the missing runs into the sibling folder `learning` and writes the report."""
+    """Trains the missing runs (unless `peers` is None) and writes the table and the figure.
+
+    The evaluations of the runs are stored in the folder `learning` next to `output`.
+    """
     from eagerly.benchmarks import measuring, parity, pictures
 
     folder = output.parent / "learning"

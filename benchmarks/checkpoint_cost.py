@@ -1,9 +1,10 @@
-"""Cost of checkpoints with a full replay buffer: the first, the twentieth, and a pickle.
+"""Measures the cost of checkpoints with a full replay buffer, compared with a pickle.
 
 Run it with the Python of `.venv`; it writes `benchmarks/checkpoint_cost.md`. The buffer is filled
 with random transitions of HalfCheetah's dimensions, and 10,000 new ones are added between
-checkpoints. After each checkpoint the whole buffer is also pickled to the same file system. Both
-are synced to disk. Times are wall times of the complete `Trainer.checkpoint`.
+checkpoints. After each checkpoint, the whole buffer is also pickled to the same file system.
+Checkpoints and pickles are synced to disk. The time of a checkpoint is the wall time of
+`Trainer.checkpoint`.
 """
 
 from __future__ import annotations

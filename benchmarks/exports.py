@@ -1,7 +1,9 @@
-"""Call time of exported policies relative to `load_policy`: `exports.py`, with the extra `export`.
+"""Measures the call time of exported policies relative to `load_policy`.
 
-Trains two short runs, one feed-forward and one recurrent; how well they learn does not matter here.
-Contenders take turns in one process, a hundred calls each, and ratios are taken within rounds.
+Run `exports.py` in an environment with the extra `export`. It trains one feed-forward and one
+recurrent policy for a few steps, because the time of a call does not depend on learning. In each
+round, every policy is called a hundred times, all in the same process. Ratios compare times of
+the same round.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def trained(folder: Path) -> dict[str, Path]:
 
 
 def in_episode(policy: Any, begin: Callable[[], Any], observation: np.ndarray) -> Call:
-    """Returns a call of a policy; a recurrent policy is called within a running episode."""
+    """Returns a function that calls a policy, within an episode if the policy is recurrent."""
     if not policy.remembers:
         return lambda: policy(observation)
     act = begin()
@@ -74,7 +76,7 @@ def in_episode(policy: Any, begin: Callable[[], Any], observation: np.ndarray) -
 
 
 def model_alone(folder: Path) -> Call | None:
-    """Returns a call of the bare runtime, or None if the export is a C program."""
+    """Returns a function that calls the runtime directly, or None if the export is a C program."""
     model = json.loads((folder / "policy.json").read_text(encoding="utf-8"))["model"]
     given = [np.zeros(spec["shape"], spec["dtype"]) for spec in model["inputs"]]
     if model["format"] == "litert":
@@ -103,7 +105,7 @@ def model_alone(folder: Path) -> Call | None:
 
 
 def microseconds(call: Call) -> float:
-    """Returns the median time of a call."""
+    """Returns the median time of a call in microseconds."""
     times = []
     for _ in range(CALLS):
         started = time.perf_counter()
@@ -113,7 +115,7 @@ def microseconds(call: Call) -> float:
 
 
 def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Times whole policies, `load_policy` first, and bare models in every round."""
+    """Times all policies, and the models without `runner`, in every round."""
     runs = trained(folder)
     observation = np.random.default_rng(0).normal(size=17).astype(np.float32)
     whole: dict[str, Call] = {}
@@ -156,14 +158,14 @@ def main() -> None:
         f"{datetime.now(UTC):%Y-%m-%d}, {host['processor']}, {host['cores']} cores, NumPy "
         f"{host['versions']['numpy']}. Before the start, other processes used {load:.1f} cores. "
         "The policies are actors for HalfCheetah-v5: 17 normalized observation values, 6 action "
-        "values, two hidden layers of 256 units, and in some rows a GRU of the default size in "
-        "front. Each call has one observation and one thread. "
-        f"Medians of {ROUNDS} rounds of {CALLS} calls; ratios to `load_policy` of the same kind, "
-        "with 90 % intervals.",
+        "values, two hidden layers of 256 units and, in the rows with GRU, a GRU of the default "
+        "size before them. Each call has one observation and uses one thread. "
+        f"Times are medians over {ROUNDS} rounds of {CALLS} calls. Ratios are relative to "
+        "`load_policy` with the same kind of actor, with 90 % intervals.",
         "",
         "`runner` maps an observation to an action in the environment's units, as `load_policy` "
-        "does. *Model only* is a call of the runtime with tensors: approximately the cost in a "
-        "program in another language.",
+        "does. *Model only* is the time of calling the runtime directly with tensors, which is "
+        "approximately the cost of a call in a program in another language.",
         "",
         "| | with `runner` | ratio | model only | ratio |",
         "|---|---|---|---|---|",

@@ -21,7 +21,8 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.storage.event_log import EventLog
 
-_TAGS, _BEFORE, _MEANWHILE, _AFTER = 20, 5, 30, 5  # scalars per point; numbers of points
+# Scalars per point, and the numbers of points before, while and after all writes fail.
+_TAGS, _BEFORE, _MEANWHILE, _AFTER = 20, 5, 30, 5
 
 
 def tensorflow_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[], None]]:
@@ -43,9 +44,8 @@ def run_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[], None]]
     def write(step: int) -> None:
         summary = Summary()
         for number in range(_TAGS):
-            summary.MergeFromString(
-                scalar_pb(f"tag_{number}", float(step)).SerializeToString()  # another Summary class
-            )
+            # Serialized, because `scalar_pb` returns an object of another Summary class.
+            summary.MergeFromString(scalar_pb(f"tag_{number}", float(step)).SerializeToString())
         log.add(step, summary=summary)
 
     return write, log.close
@@ -74,7 +74,8 @@ def after_a_full_disk(make: Callable[[Path], Any], folder: Path) -> set[int]:
     attempt(_BEFORE)
     size = max(path.stat().st_size for path in folder.iterdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, limits[1]))  # writes beyond it fail
+    # All writes beyond this size fail.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, limits[1]))
     try:
         attempt(_MEANWHILE)
     finally:

@@ -1,7 +1,7 @@
-"""Gates that the tables of the grid must pass: parity, ordering and solved tasks.
+"""Gates: requirements on the runs of the grid, such as parity, ordering and solved tasks.
 
-The seeds of each gate are fixed in advance. If a parity gate fails with seeds 0 to 4, seeds 5 to 9
-are added on both sides and all ten decide. No other gate gets a second look.
+The seeds of each gate are fixed in advance. If a parity gate fails with seeds 0 to 4, both
+compared labels also run with seeds 5 to 9, and all ten seeds decide. No other gate is repeated.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from eagerly.benchmarks.grid import (
 from eagerly.curves.estimates import difference, interquartile_mean
 from eagerly.curves.tables import RunGroup, read_groups
 
-PARITY = 0.9  # of the other side's interquartile mean
-SOLVED_SHARE = 0.8  # of the seeds
+PARITY = 0.9  # least ratio of the two interquartile means
+SOLVED_SHARE = 0.8  # least share of seeds that solve a task
 TEN_SEEDS = tuple(range(10))
 
 
@@ -68,7 +68,7 @@ class Verdict:
 
 
 class Gates:
-    """Checks the tables in a folder.
+    """Applies the gates to the tables in a folder.
 
     Args:
         tables: Folder of tables named label-Environment-v0-seed.csv.
@@ -120,14 +120,18 @@ class Gates:
                     (200_000, 10_500, (0,)),
                 )
             ),
-            # Most runs without action masks also learn Taxi eventually, but later.
+            # Compares whole curves: most runs without masks also learn Taxi, but later.
             self._ordering(
                 "discrete", "td3", "td3-unmasked", TAXI, TAXI_STEPS, THREE_SEEDS, whole=True
             ),
         ]
 
     def _memory(self, label: str) -> list[Verdict]:
-        """Memory gates: hidden-velocity task solved, memoryless agent beaten, full task solved."""
+        """Returns the gates of a recurrent agent on Pendulum.
+
+        Without velocities in the observations, the agent solves the task and scores higher than an
+        agent without memory. With velocities, it also solves the task.
+        """
         return [
             self._reached("memory", label, PENDULUM_POSITIONS, MEMORY_STEPS, each=-300, mean=-250),
             self._ordering("memory", label, "td3-without", PENDULUM_POSITIONS, MEMORY_STEPS),
@@ -137,7 +141,10 @@ class Gates:
     def _parity(
         self, part: str, first: str, second: str, steps: int, *, interval: bool = True
     ) -> Verdict:
-        """Parity gate: a similar interquartile mean, and no significant deficit if `interval`."""
+        """Judges whether the interquartile mean of `first` is at least `PARITY` times `second`'s.
+
+        If `interval`, `first` must not be significantly worse than `second` either.
+        """
         claim = (
             f"{first} matches {second}, {CHEETAH}, {steps:,} steps: IQM ratio at least {PARITY:g}"
         )
@@ -167,7 +174,7 @@ class Gates:
         *,
         whole: bool = False,
     ) -> Verdict:
-        """Ordering gate: the interval of the difference lies above 0.
+        """Judges whether `first` is above `second`: the difference's interval lies above 0.
 
         Compares final scores, or the means of the whole curves if `whole`.
         """
@@ -194,7 +201,10 @@ class Gates:
         mean: float,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Score gate (means of the last evaluations): most runs reach `each`, their IQM `mean`."""
+        """Judges whether most scores reach `each` and their interquartile mean reaches `mean`.
+
+        A score is the mean over the last evaluations of a run.
+        """
         claim = (
             f"{label}, {env}, {steps:,} steps: score at least {each:g} in {SOLVED_SHARE:.0%} of "
             f"the runs, IQM at least {mean:g}"
@@ -219,7 +229,7 @@ class Gates:
         steps: int = SOLVED_BY,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Gate for tasks solved early and sometimes unlearned: the best evaluation counts."""
+        """Judges each run's best evaluation, because agents may unlearn a task that they solved."""
         claim = (
             f"{label}, {env}: best evaluation by {steps:,} steps at least {least:g} in "
             f"{SOLVED_SHARE:.0%} of the runs"
@@ -244,7 +254,7 @@ class Gates:
         second_look: bool = False,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Judges with `seeds`; if that fails and `second_look` is set, with ten seeds."""
+        """Judges the runs of `seeds`, and then ten seeds if these fail and `second_look` is set."""
         missing = [text for label, env in sides for text in self._missing(label, env, steps, seeds)]
         if missing:
             return Verdict(part, claim, "; ".join(missing), None)

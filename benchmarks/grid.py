@@ -1,7 +1,7 @@
 """The runs of `make reproduce`: agents, environments, seeds, and the reason for each choice.
 
 The protocol follows Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
-statistical precipice": complete runs over seeds fixed in advance, without dropping any.
+statistical precipice": runs are complete, seeds are fixed in advance, and no run is dropped.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 SEEDS = (0, 1, 2, 3, 4)
 CHEETAH, WALKER, REACHER = "HalfCheetah-v5", "Walker2d-v5", "Reacher-v5"
 HOPPER, ANT, HUMANOID = "Hopper-v5", "Ant-v5", "Humanoid-v5"
-# Tasks solved within minutes using the presets of their environments, and the returns that count as
-# solved. The highest possible returns of the pendulums are about 9360 and 1000.
+# Tasks that are solved within minutes with the presets of their environments, and the return from
+# which each counts as solved. The highest possible returns of the two pendulums are about 9360 and
+# 1000.
 SOLVED = {
     "InvertedDoublePendulum-v5": 9000.0,
     "InvertedPendulum-v5": 950.0,
@@ -34,20 +35,20 @@ _MEMORY: dict[str, Any] = {
     "evaluation_episodes": 20,
 }
 _WINDOWS: dict[str, Any] = {"memory_units": 64, "sequence_length": 32, "sequences_per_update": 32}
-# Discrete actions and images. The environments' presets supply all settings not given here.
+# Environments with discrete actions or images. Their presets supply all settings not given here.
 CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
 TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
 CART_POLE_STEPS, CART_POLE_POSITIONS_STEPS, TAXI_STEPS = 30_000, 30_000, 300_000
 PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
-# Variants of n-step returns and sampling.
+# Variants of TD3 with n-step returns and prioritized sampling, by label.
 REPLAY: dict[str, dict[str, Any]] = {
     "td3": {},
     "td3-lap": {"sampling": "lap"},
     "td3-3-steps": {"n_step": 3},
     "td3-3-steps-lap": {"n_step": 3, "sampling": "lap"},
 }
-# TD7 and variants of its updates per call, warm-up and checkpoints. A run takes an hour or more,
-# so there are few seeds.
+# Label, environment, steps, seeds and settings of TD7 and of variants with other updates per call,
+# warm-up or checkpoints. A run takes an hour or more, so there are few seeds.
 TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7", CHEETAH, 200_000, (0,), {}),
     ("td7", CHEETAH, 100_000, (1,), {}),
@@ -56,12 +57,12 @@ TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7-short-warm-up", CHEETAH, 40_000, (0, 1), {"warmup_steps": 10_000}),
     ("td7-untrained", CHEETAH, 40_000, (0, 1), {"checkpoint_untrained": True}),
 )
-# One million steps, the length of published results, with the preset of each environment. The label
-# differs from `td3`, which denotes the shorter runs.
+# Runs of one million steps, as in published results, with the presets of their environments. Their
+# label is `td3-million`, because `td3` denotes the shorter runs.
 MILLION, LOCOMOTION = 1_000_000, (CHEETAH, HOPPER, WALKER, ANT)
 # Rounds of 25 steps in four environments that act independently.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
-# All supported kinds of models. PyTorch models need the extra `torch`.
+# All supported kinds of custom models. PyTorch models need the extra `torch`.
 OWN_KINDS, OWN_STEPS = (
     ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
     15_000,
@@ -126,12 +127,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """File name of the table, without suffix."""
+        """File name of the run's table, without suffix."""
         return f"{self.label}-{table_name(self.env)}-{self.seed}"
 
 
 def table_name(env: str) -> str:
-    """Returns an environment id without characters that the file names of tables cannot contain.
+    """Returns the form of an environment id in file names of tables.
 
     "shimmy:dm_control/cartpole-swingup-v0" becomes "dm_control_cartpole_swingup-v0".
     """
@@ -329,7 +330,8 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             evaluation_episodes=5,
             **_SMALL,
         ),
-        # About 50 core-hours. TD7 shows whether it escapes the local optimum of standing upright.
+        # These runs take about 50 core-hours. The runs of TD7 are long enough to show whether it
+        # escapes the local optimum of standing upright.
         "million": [
             *(cell for env in LOCOMOTION for cell in cells("td3-million", env, MILLION, three)),
             *cells("td3-million", HUMANOID, MILLION, [s for s in seeds if s == 0]),

@@ -32,7 +32,7 @@ def _limits() -> dict[str, dict[str, Any]]:
     for setting, values in SWEEPS.items():
         for value in values:
             rows[row_of(setting, value)] = BASE | {setting: value}
-    # 50 such updates take seconds, and the share does not depend on their number.
+    # 50 updates take seconds with these sizes, and the share does not depend on their number.
     for slow in (row_of("batch", 4096), row_of("width", 1024)):
         rows[slow] = rows[slow] | {"updates_per_call": 10}
     return rows | {
@@ -69,12 +69,12 @@ def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str
 
 
 def limit_figures(found: dict[str, Any]) -> dict[str, Spread]:
-    """Returns the share of the matrix product rate that the updates of each row reach."""
+    """Returns the share of the rate of matrix products that the updates of each row reach."""
     return {name: spread([r["share"] for r in runs]) for name, runs in found["runs"].items()}
 
 
 def bfloat16_figure(found: dict[str, Any]) -> Spread:
-    """Returns the time of a bfloat16 update relative to its bare products in float32."""
+    """Returns the time of a bfloat16 update relative to that of its matrix products in float32."""
     runs = found["runs"]
     return spread(
         [
@@ -108,8 +108,8 @@ def limit_table(found: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its bare "
-        "matrix products would take in float32 with two threads."
+        f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its "
+        "matrix products alone would take in float32 with two threads."
         + ("" if _has_bfloat16(found) else " This CPU has no bfloat16 instructions."),
     ]
 

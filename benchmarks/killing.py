@@ -17,8 +17,8 @@ from eagerly.benchmarks.ray_cluster import RayCluster, collectors_of
 from eagerly.training.run_processes import TrainingProcess
 
 _LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
-_COUNTS = (4, 1, 2)  # numbers of collectors, one after another
-_STARTUP_SHARE = 0.2  # share of kills during a startup; the others follow a random step
+_COUNTS = (4, 1, 2)  # numbers of collectors of successive starts
+_STARTUP_SHARE = 0.2  # share of kills during startup; the others happen after a random step
 
 
 class Training(TrainingProcess):
@@ -27,7 +27,7 @@ class Training(TrainingProcess):
     def __init__(self, command: list[str], run: Path, env: Mapping[str, str] | None = None) -> None:
         self._run, self.began = run, time.monotonic()
         super().__init__(command, run.with_suffix(".log"), env=env)
-        atexit.register(self.kill)  # Ctrl-C does not reach its session
+        atexit.register(self.kill)  # Ctrl-C does not reach the process's session
 
     def finish(self) -> None:
         """Waits for the process to exit.
@@ -65,7 +65,7 @@ class Trial:
         seconds: Duration of the run without kills.
 
     Attributes:
-        collectors: Value of `--collectors`; "" leaves it to the command.
+        collectors: Value of `--collectors`, or "" to add no such option to the command.
         most_collectors: Maximum number of collectors.
         cluster: The Ray cluster on which collectors run, if any.
     """
@@ -122,7 +122,10 @@ class Trial:
         return self._training, True
 
     def _wait(self, training: Training, steps: int, *, in_startup: bool) -> None:
-        """Waits for the checkpoint at `steps`, then for a random time; see `_STARTUP_SHARE`."""
+        """Waits for the checkpoint at `steps`, then for a random time.
+
+        If `in_startup`, this time is at most the duration of a startup.
+        """
         before = training.saved_steps()
         while training.runs() and (saved := training.saved_steps()) < steps:
             if not self._startup and saved > before:
@@ -134,7 +137,7 @@ class Trial:
             time.sleep(0.0005)
 
     def _collecting(self, training: Training) -> list[psutil.Process]:
-        """Returns the collector processes as soon as there are any; none if the run ends."""
+        """Waits for collector processes and returns them, or none if the run ends."""
         cluster = self.cluster
         while training.runs():
             found = cluster.collectors() if cluster else collectors_of(training.pid)
@@ -149,7 +152,7 @@ class Trial:
             if victim == _NODE and self.cluster:
                 self.cluster.kill_node(self._draw)
                 return victim
-            with suppress(psutil.NoSuchProcess):  # it has just exited: try another one
+            with suppress(psutil.NoSuchProcess):  # this one has just exited: try another
                 self._draw.choice(found).kill()
                 return victim
         training.kill()

@@ -1,7 +1,7 @@
 """The timing protocol: fresh processes in turns, ratios within rounds, and 90 % intervals.
 
-Machines are noisy, and noise that lasts minutes distorts whichever contender is running. Contenders
-therefore take turns, each in a fresh process, and ratios are taken between neighbors in a round.
+Machines are noisy, and noise that lasts minutes distorts whichever contender is running. Therefore,
+every contender runs once per round, and ratios compare contenders of the same round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil
 from scipy.stats import quantile_test
 
 CONTENDERS = Path(__file__).parent / "contenders"
-# All contenders use the same versions of environments and physics.
+# All contenders use the same versions of Gymnasium and MuJoCo.
 PEERS = (
     "torch==2.13.0",
     "stable-baselines3==2.9.2",
@@ -31,11 +31,11 @@ PEERS = (
     f"mujoco=={importlib.metadata.version('mujoco')}",
 )
 QUIET = 0.2  # cores that other processes may use
-START = 2000  # untimed: 1000 random steps, then 1000 with updates to compile and fill caches
+START = 2000  # untimed steps: 1000 random ones, then 1000 with updates, to compile and fill caches
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
 _PEERS_TOLD = ("torch", "stable_baselines3", "sbx", "jax")
 BFLOAT16 = "bfloat16"
-# Vector instructions for matrix products: Linux's names and the common ones.
+# Linux's names of vector instructions for matrix products, and their common names.
 _VECTORS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": BFLOAT16, "amx_tile": "AMX"}
 
 
@@ -45,7 +45,7 @@ class LoadedMachineError(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """A process that measures itself and prints a line of JSON.
+    """A program that measures itself and prints a line of JSON.
 
     Attributes:
         name: Name in the tables.
@@ -70,7 +70,7 @@ def peer(python: Path, name: str, script: str, *arguments: Any) -> Contender:
 
 
 def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
-    """Returns the interpreter of the peers' environment and installs `PEERS` there if necessary.
+    """Returns the Python of the peers' virtual environment; installs `PEERS` there if necessary.
 
     Raises:
         RuntimeError: If the installation fails.
@@ -98,7 +98,7 @@ def check_quiet(insist: bool, say: Callable[[str], None]) -> float:
     """Measures the load of other processes and warns if it exceeds `QUIET`.
 
     Returns:
-        The number of cores that they use.
+        The number of cores that other processes use.
 
     Raises:
         LoadedMachineError: If the load exceeds `QUIET` and `insist` is set.
@@ -176,7 +176,7 @@ def spread(values: Sequence[float]) -> Spread:
     """
     interval = quantile_test(values, p=0.5).confidence_interval(0.90)
     low, high = (
-        float(end) if end == end else extreme(values)  # NaN: too few values
+        float(end) if end == end else extreme(values)  # NaN if there are too few values
         for end, extreme in ((interval.low, min), (interval.high, max))
     )
     return Spread(statistics.median(values), low, high)
@@ -207,7 +207,7 @@ def machine() -> dict[str, Any]:
 def conditions(found: dict[str, Any]) -> list[str]:
     """Returns the machine, versions and protocol of a table as Markdown."""
     host = found["machine"]
-    # Cloud guests may see little more than the vendor of the CPU, so add family and vectors.
+    # On cloud machines, the model name may contain only the vendor of the CPU.
     about = "; ".join(
         filter(
             None,
@@ -229,9 +229,9 @@ def conditions(found: dict[str, Any]) -> list[str]:
         + ". TensorFlow has 2 intra-op and 2 inter-op threads unless stated otherwise"
         + (f"; PyTorch threads: {', '.join(threads)}." if threads else "."),
         "",
-        f"Rounds: {found['rounds']}. Contenders take turns, each in a fresh process. Values are "
-        "medians with 90 % intervals [from order statistics]; ratios compare runs of the same "
-        "round.",
+        f"Rounds: {found['rounds']}. In each round, every program runs once, in a fresh process. "
+        "Values are medians, with 90 % intervals (from order statistics) in brackets. Ratios "
+        "compare runs of the same round.",
     ]
     if loud:
         text += [

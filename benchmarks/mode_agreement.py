@@ -1,4 +1,4 @@
-"""Divergence between eager, graph and XLA training, in float64 and float32."""
+"""Measures the divergence between eager, graph and XLA training, in float64 and float32."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def variables(agent: Agent) -> np.ndarray:
 
 
 def norm_of_difference(one: Agent, other: Agent, name: str) -> float:
-    """Returns the norm of the difference between two networks, relative to the first."""
+    """Returns the norm of the difference between two networks, relative to the first's norm."""
     flat = [
         np.concatenate([v.numpy().ravel() for v in agent.modules.networks()[name].variables])
         for agent in (one, other)
@@ -50,10 +50,12 @@ def main() -> None:
     lines = [
         "# Agreement of eager, graph and XLA training",
         "",
-        "Agents with 17 observation values, 6 action values and default settings (hidden layers "
-        "256-256, batch 256). *Outside* counts the elements of all weights and Adam slots with "
-        "|difference| > 1e-7 + 1e-5 |value|. *Relative norms* are those of the differences between "
-        "networks.",
+        "In each mode, equal agents train on the same random transitions. They have 17 observation "
+        "values, 6 action values and default settings (hidden layers 256-256, batch size 256). "
+        "*Outside* counts the elements of all weights and Adam slots with |difference| > 1e-7 + "
+        "1e-5 |value|. *Relative norms* are norms of the difference between two networks, divided "
+        "by the norm of the eager one: the smallest and the largest among actor, critic and their "
+        "target networks.",
         "",
         "| agent | precision | updates | seed | mode | compared with eager |",
         "|---|---|---|---|---|---|",

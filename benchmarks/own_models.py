@@ -1,7 +1,7 @@
 """Actors and critics of every supported kind of model, identical except for the framework.
 
-The grid trains them on Pendulum: `make reproduce PARTS=own`. Each is an MLP with hidden layers of
-64 and 64 units. Functions that return a single critic are called once for each of TD3's two.
+`make reproduce PARTS=own` trains them on Pendulum. Each is an MLP with two hidden layers of 64
+units. TD3 has two critics, so a function that builds a single critic is called twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sequential_actor(observation_space: Space, action_space: Space) -> keras.Mod
 
 
 def sequential_critic(observation_space: Space, action_space: Space) -> keras.Model:
-    """Builds a `keras.Sequential`, which takes observation and action concatenated."""
+    """Builds a `keras.Sequential` that takes the concatenated observation and action."""
     size, actions = _sizes(observation_space, action_space)
     hidden = [keras.layers.Dense(_UNITS, "relu") for _ in range(2)]
     return keras.Sequential([keras.Input((size + actions,)), *hidden, keras.layers.Dense(1)])
@@ -94,7 +94,7 @@ def subclassed_critic(observation_space: Space, action_space: Space) -> keras.Mo
 
 
 class SequentialModule(tf.Module):
-    """An MLP of bare variables.
+    """An MLP that stores each kernel and bias as a plain `tf.Variable`.
 
     Args:
         inputs: Number of inputs.
@@ -112,7 +112,7 @@ class SequentialModule(tf.Module):
             self.layers.append((kernel, tf.Variable(tf.zeros(after), name="bias")))
 
     def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to `[B, A]`, or as critics `[B, O]` and `[B, A]` to `[n_critics, B]`."""
+        """Maps `[B, O]` to `[B, A]`, or for critics `[B, O]` and `[B, A]` to `[outputs, B]`."""
         hidden = tf.concat(inputs, axis=-1)
         for kernel, bias in self.layers[:-1]:
             hidden = tf.nn.relu(hidden @ kernel + bias)

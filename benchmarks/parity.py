@@ -1,4 +1,7 @@
-"""The article's second figure: plain PyTorch and this package learn equally well."""
+"""Repeats the second figure of the article of 2018: returns of DDPG in PyTorch and here.
+
+Plain PyTorch and this package are expected to learn equally well. See docs/speed.md.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def table_of(folder: Path, side: str, seed: int) -> Path:
 
 
 def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
-    """Trains the runs whose tables are missing: DDPG as in the article, 3 seeds, both sides."""
+    """Trains the missing runs of DDPG: 3 seeds with this package and 3 with PyTorch."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         for side in SIDES:
@@ -53,7 +56,7 @@ def _torch(python: Path, table: Path, seed: int) -> Contender:
 
 
 def curves(folder: Path) -> dict[str, list[Results]]:
-    """Reads the evaluations of every side and seed."""
+    """Reads the evaluations of all seeds with this package and with PyTorch."""
     return {side: [read_results(table_of(folder, side, seed)) for seed in SEEDS] for side in SIDES}
 
 
@@ -70,6 +73,6 @@ def table(found: dict[str, list[Results]]) -> list[str]:
     return [
         *lines,
         "",
-        f"DDPG as in the article, {ENV}, {STEPS:,} steps. Scores are means over the last 3 "
-        "evaluations of 10 episodes each.",
+        f"DDPG with the settings of the article of 2018 (preset `article`), {ENV}, {STEPS:,} "
+        "steps. Scores are mean returns over the last 3 evaluations of 10 episodes each.",
     ]

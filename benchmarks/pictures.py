@@ -33,7 +33,7 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
     axes.barh(names, medians, xerr=errors, color=colors, ecolor="#333333", capsize=3)
     for row, value in enumerate(medians):
         axes.annotate(f" {value:.2f}", (times[names[row]].high, row), va="center")
-    # The axis cuts off eager runs, which would dwarf all other bars.
+    # The axis cuts off the bars of eager runs, which would dwarf all others.
     rest = [times[name].high for name in names if times[name].median < 5 * min(medians)]
     axes.set_xlim(0, 1.15 * max(rest))
     axes.set(title=title, xlabel="milliseconds per environment step and update")
@@ -43,7 +43,7 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
 
 
 def shares(found: dict[str, Any], path: Path) -> None:
-    """Draws the share of the machine's matrix product rate against batch, width and K."""
+    """Draws the share of the matrix product rate that updates reach, by batch, width and K."""
     figures = limit_figures(found)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, setting, label in zip(
@@ -70,7 +70,7 @@ def shares(found: dict[str, Any], path: Path) -> None:
 
 
 def learning(found: dict[str, list[Results]], path: Path) -> None:
-    """Draws the mean and the range of the returns over the seeds of each side."""
+    """Draws the mean and the range of returns over seeds, for this package and for PyTorch."""
     figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
     for (side, runs), color in zip(found.items(), (OURS, "#d55e00"), strict=True):
         steps = runs[0].steps / 1000

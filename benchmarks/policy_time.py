@@ -1,4 +1,4 @@
-"""Cost of loading and calling a trained policy: `policy_time.py RUN_DIR`, in a fresh process."""
+"""Measures the cost of loading and calling a trained policy: `policy_time.py RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def main(run_dir: str) -> None:
         "# Cost of a loaded policy",
         "",
         f"An actor with {policy.observation_size} observation values and {policy.action_size} "
-        "action values, loaded and called once in a fresh process. Up to the end of this call, the "
-        f"process used {used:.2f} s of CPU time, including imports, and at most {peak:.0f} MiB of "
-        "memory.",
+        "action values was loaded and called once in a fresh process. Up to the end of this "
+        f"call, the process used {used:.2f} s of CPU time, including imports, and at most "
+        f"{peak:.0f} MiB of memory.",
         "",
         "| argument of a call | median | 99th percentile |",
         "|---|---|---|",

@@ -70,7 +70,8 @@ def main(
     """Trains AGENT without and with kills and compares digests of both runs.
 
     FLAGS are additional options of train.py. With --collectors, the uninterrupted run collects in
-    its own process, and the killed one resumes with a different number of collectors each time.
+    the training process, and the killed one resumes with a different number of collectors each
+    time.
     """
     every = checkpoint_every_steps or max(1, steps // (4 * max(kills, 1)))
     kill_seed = random.SystemRandom().randrange(2**32) if kill_seed is None else kill_seed
@@ -164,6 +165,6 @@ def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> 
 
 
 if __name__ == "__main__":
-    # Otherwise the log of a killed child lacks its last lines.
+    # Without this, the log of a killed training process would lack its last lines.
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     main()

@@ -16,7 +16,7 @@ import click
 import psutil
 
 _STARTING = 120.0  # seconds allowed for the start of a node
-_CORES = 4  # declared by each node, one per collector
+_CORES = 4  # declared by each node; each collector takes one
 _LOST = {"period_ms": "1000", "failure_threshold": "3", "initial_delay_ms": "1000"}
 
 

@@ -51,14 +51,14 @@ def replay_table(found: dict[str, Any]) -> list[str]:
     lines += [
         "",
         "TD3 updates with default settings, 50 per call, from 1,000,000 transitions of "
-        "HalfCheetah's dimensions. Step times cover the accumulator, the replay buffer and the "
-        "sampler, without acting and the environment.",
+        "HalfCheetah's dimensions. Step times include the accumulator, the replay buffer and the "
+        "sampler, but neither acting nor the environment.",
         "",
         "| hindsight replay, 4 goals per step, episodes of 50 steps | µs |",
         "|---|---|",
         "| per step, goals replaced at the end of the episode | "
         f"{_spread(goals['seconds_per_step_at_ends'], 1e6)} |",
-        "| per update, if goals were replaced when 256 rows are sampled, rewards per batch "
+        "| per update, if goals were replaced during sampling (batch size 256), rewards per batch "
         f"| {_spread(goals['seconds_per_update_when_sampled_together'], 1e6)} |",
         "| the same, rewards computed one by one | "
         f"{_spread(goals['seconds_per_update_when_sampled_one_by_one'], 1e6)} |",

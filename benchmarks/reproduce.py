@@ -61,8 +61,9 @@ def main(
     the packages listed in docs/environments.md.
 
     Takes several hours, plus about 50 core-hours for million. Run the same command again to resume
-    after an interruption. Each completed run leaves a table. At the end, all gates are checked and
-    written to gates.md. The exit code is 1 if a gate of the selected parts fails or is still open.
+    after an interruption. Each completed run writes a table of its evaluations to the output
+    folder. At the end, all gates are checked and written to gates.md. The exit code is 1 if a gate
+    of the selected parts fails, or if it cannot be decided because runs are missing.
     """
     with quiet_tensorflow():
         from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table

@@ -30,23 +30,25 @@ from eagerly.version import __version__
 
 # Longer processes are stopped and resumed, so that a machine failure loses little work.
 MINUTES_PER_PROCESS = 15.0
-_STOPPED = 128 + signal.SIGTERM  # exit code of a process that saved itself on SIGTERM
+_STOPPED = 128 + signal.SIGTERM  # exit code of a process that saved its run on SIGTERM
 _SECONDS_TO_SAVE = 120.0
 _CRASHES = 2  # crashes tolerated per cell
 _PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
 _PEER_REVISION = 1  # increment when the script's training or evaluation changes
-_PHYSICS = ("gymnasium", "mujoco")  # a table counts only with the same versions
+# A table that other versions of these packages produced is not reused.
+_PHYSICS = ("gymnasium", "mujoco")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Reproduction:
-    """Trains cells and publishes the evaluations of each complete one.
+    """Trains cells and writes a table of evaluations for each complete cell.
 
     Args:
         tables: Folder of the tables, one per complete cell, each with a JSON file that records its
             origin. Cells whose table matches the current grid are skipped.
         work: Folder of unfinished runs.
-        peers: Returns the interpreter of Stable-Baselines3's environment; called only if needed.
+        peers: Function that returns the Python of Stable-Baselines3's virtual environment; called
+            only if needed.
         say: Function that reports progress messages.
     """
 
@@ -70,7 +72,7 @@ class Reproduction:
         return self.table(cell).with_suffix(".json")
 
     def is_complete(self, cell: Cell) -> bool:
-        """Returns whether a cell's table has all steps and matches its settings and physics."""
+        """Returns whether a cell's table has all steps and was made as it would be made now."""
         try:
             made = json.loads(self.origin(cell).read_text(encoding="utf-8"))
             versions = made["machine"]["versions"]
@@ -164,8 +166,8 @@ class Reproduction:
     def _publish(self, cell: Cell, folder: Path) -> None:
         """Writes the table of a complete cell: its evaluations and their times.
 
-        The origin file is deleted first and written last, so a crash in between leaves a table that
-        does not count.
+        The origin file is deleted first and written last. A crash in between leaves a table without
+        an origin file, and the cell counts as missing.
         """
         made = folder / ("evaluations.csv" if cell.peer else "run/evaluations.csv")
         with made.open(newline="", encoding="utf-8") as file:
@@ -206,7 +208,7 @@ class Reproduction:
 
 
 def _evaluation_seeds() -> list[int]:
-    """Returns the default evaluation seeds, so that both sides play the same episodes."""
+    """Returns the default evaluation seeds, so that both packages play the same episodes."""
     return evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
 
 
@@ -232,7 +234,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 
 def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
-    """Returns whether saved settings match a cell; settings added later take their defaults."""
+    """Returns whether saved settings match a cell; those missing take their defaults."""
     wanted = _settings(cell)
     defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}))
     later = {name: value for name, value in defaults.items() if name not in made}

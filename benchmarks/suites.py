@@ -1,8 +1,8 @@
-"""Tests environments of other packages, from training to video: `suites.py [NAME]...`.
+"""Tests runs, from training to video, in environments of many packages: `suites.py [NAME]...`.
 
-Each environment is tested in a separate process, with the packages of the current interpreter. New
-rows replace those in `results/environments.json`; `results/environments.md` has the table of all
-rows.
+Each environment is tested in a separate process, with the packages of the current interpreter. The
+results replace earlier results of the same environments in `results/environments.json`. The table
+of all results is written to `results/environments.md`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from eagerly.training.video import Camera
 
 RESULTS = Path(__file__).parent / "results"
-STEPS, STOP = 600, 300  # length of the run after and before it is extended
+STEPS, STOP = 600, 300  # steps of the extended run, and of the run before it is extended
 STAGES = ("train", "resume", "same bits", "evaluate", "video", "load_policy")
-FINE, UNDRAWN = "yes", "–"  # passed; cannot render
+FINE, UNDRAWN = "yes", "–"  # the stage passed; the environment cannot render
 _SECONDS = 1200.0
 _SETTINGS: dict[str, Any] = {
     "preset": "defaults",
@@ -145,7 +145,7 @@ def _short(space: Any) -> str:
 
 
 def _examine(task: Task) -> dict[str, Any]:
-    """Runs the stages in this process. Stages after training do not depend on each other."""
+    """Runs the stages in this process. If training fails, the other stages are skipped."""
     found: dict[str, Any] = {"stages": {}, "spaces": ["", ""]}
     with tempfile.TemporaryDirectory() as folder:
         examination = Examination(task, Path(folder))
@@ -175,7 +175,7 @@ def _versions() -> dict[str, str]:
 
 
 def examined(task: Task) -> dict[str, Any]:
-    """Tests an environment in a separate process, which it may crash or hang."""
+    """Tests an environment in a separate process, because it may crash or hang."""
     command = [sys.executable, "-m", "eagerly.benchmarks.suites", "--here", task.name]
     told = f"{task.name}: "
     try:
@@ -195,8 +195,9 @@ def examined(task: Task) -> dict[str, Any]:
 def table(rows: dict[str, Any]) -> list[str]:
     """Returns the rows as Markdown, followed by the error messages as notes."""
     lines = [
-        f"In each environment, a small TD3 trains for {STOP} steps and resumes to {STEPS}. "
-        "`same bits` compares it with an uninterrupted run: weights, optimizers, replay buffer, "
+        f"In each environment, a TD3 with small networks trains for {STOP} steps (`train`) and is "
+        f"then resumed up to step {STEPS} (`resume`). `same bits` compares this run with an "
+        "uninterrupted one: weights, optimizers, replay buffer, "
         "random states and evaluations. `evaluate` repeats the evaluation and compares it with the "
         "recorded one. `video` renders an episode (–: the environment cannot render). "
         "`load_policy` loads the policy and acts. Episodes end after 70 steps, except in the suite "

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """An environment and its settings, as command line options.
+    """An environment and the settings with which it is tested.
 
     Attributes:
         suite: Name of the suite.
@@ -28,11 +28,11 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The id without package and namespace."""
+        """The environment's id without package and namespace."""
         return self.env.rpartition(":")[2].rpartition("/")[2]
 
 
-# With episodes of 70 steps, the run stops in the middle of one, and a video takes seconds.
+# With episodes of 70 steps, the run is interrupted within one, and a video takes only seconds.
 SHORT = {"max_episode_steps": 70}
 _MINIGRID = {"ignore_entries": "mission"}
 _MAZE: dict[str, Any] = {"continuing_task": False, "reset_target": False}

@@ -13,8 +13,8 @@ import numpy as np
 from eagerly.benchmarks.measuring import Spread, in_turns, ours, peer, ratios, spread
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE
 
-UPDATES_PER_CALL = (250, 125, 50)  # the default, 50, runs next to PyTorch
-LEVELS = (3000, 6000)  # returns whose cost is reported
+UPDATES_PER_CALL = (250, 125, 50)  # the default, 50, comes last, so it runs next to PyTorch
+LEVELS = (3000, 6000)  # returns; the table reports the cost of reaching them
 LEARNING = Path(__file__).parent / "learning"
 _BASE, _TD3, _ACTING = "TD7, K = 50", "TD3, K = 50", "acting"
 _STYLES = {"PyTorch, as in the article": "article", "PyTorch, at its best": "best"}
@@ -77,9 +77,10 @@ def td7_table(found: dict[str, Any]) -> list[str]:
         "",
         "Default settings and HalfCheetah's dimensions. Updates include sampling from 200,000 "
         "transitions, by priority for TD7 and uniformly for TD3. K is the number of updates per "
-        "call. *Bare products* are the matrix products that a TD7 update requires, in one XLA "
-        "program. The best product rate is that of NumPy and TensorFlow for sizes 256 to 2048. "
-        "Both are measured in turns with the updates.",
+        "call. *Bare products* are the matrix products that a TD7 update requires, in an XLA "
+        "program without the rest of the update. The best product rate is the highest that NumPy "
+        "or TensorFlow reaches with sizes 256 to 2048. Updates, bare products and this rate are "
+        "measured in turns.",
         "",
         "| acting in NumPy, one observation | CPU time, µs | relative to TD3 |",
         "|---|---|---|",
@@ -122,10 +123,10 @@ def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list
     return [
         *lines,
         "",
-        "Steps to the first evaluation with at least this mean return, for TD7 of the policy in "
-        "its checkpoint. Evaluations are 5000 steps apart. CPU time is that of the updates up to "
-        "this evaluation, from the CPU time per update in the first table. The environment and "
-        "evaluations cost the same with every agent.",
+        "*Steps* count up to the first evaluation with at least this mean return. TD7 evaluates "
+        "the policy in its checkpoint. Evaluations are 5000 steps apart. *CPU time* is that of all "
+        "updates up to this evaluation: their number times the median CPU time per update in the "
+        "first table. The environment and evaluations cost the same with every agent.",
     ]
 
 

@@ -1,7 +1,7 @@
-"""Measures the time budget of a training run, in this process.
+"""Measures the time budget of a training run: the time that each part of the loop takes.
 
-Run as `python -m eagerly.benchmarks.contenders.budget ENV START STEPS`: prints one line of JSON.
-Timers wrap the parts of the loop, at a cost of a fraction of a microsecond each.
+Run as `python -m eagerly.benchmarks.contenders.budget ENV START STEPS`; see `measure`. Prints one
+line of JSON. A timer adds a fraction of a microsecond to each call of the method that it wraps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Clocks:
         self._wrapped: list[tuple[Any, str]] = []
 
     def wrap(self, owner: Any, method: str, name: str) -> None:
-        """Shadows a method of `owner` with a wrapper timed under `name`."""
+        """Replaces a method of `owner` with a wrapper that adds its time to `seconds[name]`."""
         self._wrapped.append((owner, method))
         setattr(owner, method, self.timed(getattr(owner, method), name))
 
@@ -47,7 +47,7 @@ class Clocks:
         return found
 
     def timed(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Returns a wrapper of `call` timed under `name`."""
+        """Returns a wrapper of `call` that adds its time to `seconds[name]`."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._inside.append(0.0)
@@ -66,15 +66,16 @@ class Clocks:
 def measure(env: str, start: int, steps: int) -> dict[str, Any]:
     """Trains with one environment and default settings, and times the parts of the loop.
 
-    After the first `start` steps all parts are timed for `steps` steps. The timers add some
-    microseconds, so the next `steps` steps time only the environment and the compiled call.
+    After the first `start` steps, all parts are timed for `steps` steps. These timers add some
+    microseconds per step, so the next `steps` steps are measured with only two timers: those of the
+    environment and of the compiled call.
 
     Returns:
         `per_step` has the microseconds per environment step of each part. `with_clocks` is the
-        total with all timers, `whole` the total with two, and `rest` the part of `whole` outside
-        the environment and the compiled call. `first_update` is the time in seconds from process
-        start to the end of the first call of the train body, after 1000 warm-up steps; `stages`
-        breaks it down.
+        total per step with all timers, and `whole` the total with two timers. `rest` is the part of
+        `whole` that is spent outside the environment and the compiled call. `first_update` is the
+        time in seconds from process start to the end of the first call of the train body, after
+        1000 warm-up steps; `stages` breaks it down.
     """
     process_start = psutil.Process().create_time()
     stages = {"Python": _STARTED - process_start}
@@ -152,7 +153,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
 
 
 def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, float]:
-    """Returns the resident bytes added by an empty and a full replay buffer, and its row bytes."""
+    """Returns the resident bytes of an empty and a full replay buffer, and the size of its rows."""
     import numpy as np
 
     from eagerly.buffers import ReplayBuffer, Transition
@@ -169,7 +170,7 @@ def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, f
         random.normal(size=chunk),
         random.normal(size=(chunk, observation)),
     )
-    ReplayBuffer(chunk, observation, action).add(part)  # loads the code before measuring
+    ReplayBuffer(chunk, observation, action).add(part)  # so that loaded code is not measured
     before = resident()
     buffer = ReplayBuffer(capacity, observation, action)
     empty = resident() - before

@@ -1,7 +1,9 @@
-"""Times TD3 updates against matrix products measured within the same second, in this process.
+"""Compares the speed of TD3 updates with that of matrix products within the same second.
 
 Run as `python -m eagerly.benchmarks.contenders.limit SETTINGS`: prints one line of JSON. SETTINGS
-are `batch`, `width`, `updates_per_call`, `mode`, `precision`, `intra`, `inter`.
+is one JSON object, such as '{"batch": 512, "mode": "graph"}', with any of the keys `batch`,
+`width`, `updates_per_call`, `mode`, `precision`, `intra` and `inter`. The last two are the numbers
+of TensorFlow threads within and between operations.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_a
 
 TURNS = 5
 SECONDS_PER_TURN = 0.25
-# NumPy's threads spin for this long after a product before they go to sleep.
+# After a product, NumPy's threads spin for this long before they sleep. Updates wait for that.
 SECONDS_OF_SPINNING = 0.25
 
 
@@ -30,9 +32,10 @@ def flops_per_update(
 ) -> float:
     """Returns the multiplications and additions in the matrix products of a TD3 update.
 
-    An I x U layer costs 2 I U per row in the forward pass, the same for its weight gradient, and
-    the same for its input gradient, which the first layer of a network does not need. The actor is
-    updated every second time, through one critic, whose weights need no gradient then.
+    A layer with I inputs and U units costs 2 I U per row in the forward pass, the same for its
+    weight gradient, and the same for its input gradient. Every second update also updates the
+    actor, through one critic, whose weights then need no gradient. The first layer of a network
+    needs no input gradient, except in this critic.
     """
 
     def layers(inputs: int, outputs: int) -> list[int]:
@@ -46,9 +49,10 @@ def flops_per_update(
 
 
 def product_rate() -> float:
-    """Returns the highest rate of 256³, 1024³ and 2048³ float32 products, in FLOP/s.
+    """Returns the highest rate of square float32 products of three sizes, in FLOP/s.
 
-    TensorFlow and NumPy take turns, each with its number of threads in this process.
+    Each size (256, 1024 and 2048) is measured in TensorFlow and then in NumPy, each with the number
+    of threads that it uses in this process.
     """
     best = 0.0
     for size in (256, 1024, 2048):
@@ -78,12 +82,12 @@ def measure(
     intra: int = 2,
     inter: int = 2,
 ) -> dict[str, Any]:
-    """Times updates, including sampling, and matrix products in turns.
+    """Times updates (including sampling) and matrix products alternately.
 
     Returns:
-        Medians over the turns: seconds per update, product rate in FLOP/s, and the share of this
-        rate that the updates of the same turn reach. Also the greatest share and the FLOP per
-        update.
+        Medians over the turns: seconds per update, rate of matrix products in FLOP/s, and the share
+        of this rate that the updates of the same turn reach. Also the greatest share of all turns
+        and the FLOP per update.
     """
     tf.config.threading.set_intra_op_parallelism_threads(intra)
     tf.config.threading.set_inter_op_parallelism_threads(inter)
@@ -100,7 +104,7 @@ def measure(
     for _ in range(TURNS):
         rates.append(product_rate())
         time.sleep(SECONDS_OF_SPINNING)
-        agent.train(buffer, updates_per_call)  # reloads its data into the caches
+        agent.train(buffer, updates_per_call)  # reloads the data of updates into the caches
         started = time.perf_counter()
         for _ in range(calls):
             agent.train(buffer, updates_per_call)

@@ -1,8 +1,9 @@
-"""Times a training run of eagerly after its warm-up, in this process.
+"""Times a training run of eagerly after its warm-up.
 
 Run as `python -m eagerly.benchmarks.contenders.ours AGENT SETTINGS FROM TO`: prints one line of
-JSON. The run includes environments, acting, replay, updates, summaries and checkpoints. It does not
-evaluate, because the peers do not either.
+JSON. SETTINGS is one JSON object, such as '{"env": "HalfCheetah-v5"}'. The steps from FROM to TO
+are timed, with environments, acting, replay, updates, summaries and checkpoints. There are no
+evaluations, because the timed runs of the peers have none either.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class StopWatch(Callback):
         self.times: list[tuple[int, float]] = []
 
     def on_round(self, training: TrainerView) -> None:
-        """Records the time if the next mark is reached."""
+        """Records the time if the run has reached the next mark."""
         if self._marks and training.steps >= self._marks[0]:
             self.times.append((training.steps, time.perf_counter()))
             self._marks.pop(0)
@@ -42,7 +43,7 @@ class StopWatch(Callback):
 
 
 def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Returns `settings` with the defaults of timed runs: no evaluation, a short warm-up."""
+    """Adds the defaults of timed runs to `settings`: no evaluation and a short warm-up."""
     return {
         "steps": steps,
         "warmup_steps": 1000,
@@ -52,7 +53,7 @@ def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def timed_run(agent: str, settings: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
-    """Trains up to step `stop` and returns the time of the steps from `start` on."""
+    """Trains up to step `stop` and returns the number and the time of the steps from `start` on."""
     watch = StopWatch([start, stop])
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(Path(folder) / "run", agent, settings_for(settings, stop))

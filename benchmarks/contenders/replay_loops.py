@@ -1,7 +1,8 @@
-"""Times replay options in this process: updates, steps, and hindsight goals.
+"""Times replay options: their updates, their environment steps, or hindsight goals.
 
 Run as `python -m eagerly.benchmarks.contenders.replay_loops updates SETTINGS`, `... steps SETTINGS`
-or `... goals`: prints one line of JSON. SETTINGS are settings of TD3.
+or `... goals`: prints one line of JSON. SETTINGS is one JSON object of TD3 settings, such as
+'{"n_step": 3}'.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def steps_of(count: int, random: np.random.Generator) -> Transition:
 
 
 class Timed:
-    """Accumulates the time spent in methods of an object."""
+    """Accumulates the time spent in the methods `names` of the object `inside`."""
 
     def __init__(self, inside: Any, names: tuple[str, ...]) -> None:
         self.seconds = 0.0
@@ -57,7 +58,7 @@ class Timed:
 
 
 def time_updates(settings: dict[str, Any]) -> dict[str, float]:
-    """Times updates from a full buffer, and the share of the sampler and its feedback."""
+    """Times updates from a full buffer, and the part of this time that the sampler takes."""
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
     buffer = agent.replay_buffer(ROWS)
     for _ in range(ROWS // _PART):
@@ -76,7 +77,7 @@ def time_updates(settings: dict[str, Any]) -> dict[str, float]:
 
 
 def time_steps(settings: dict[str, Any]) -> dict[str, float]:
-    """Times accumulator, replay buffer and sampler per step of one environment."""
+    """Times the work of accumulator, replay buffer and sampler for one environment step."""
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
     buffer, accumulator = agent.replay_buffer(ROWS), agent.accumulator(0.99)
     steps = [steps_of(1, random) for _ in range(100)]
@@ -97,7 +98,10 @@ def outcomes(achieved: np.ndarray, desired: np.ndarray, infos: Any) -> Any:
 
 
 def time_goals() -> dict[str, float]:
-    """Times hindsight replay at episode ends, and rewards for goals replaced during sampling."""
+    """Times two ways to replace goals: at episode ends, as this package does, or during sampling.
+
+    For the second way, only the computation of rewards is timed, per batch and one by one.
+    """
     random = np.random.default_rng(0)
     hindsight = Hindsight(
         OneStep(),
@@ -112,7 +116,8 @@ def time_goals() -> dict[str, float]:
     for number in range(STEPS):
         hindsight.accumulate(steps[number % 100], np.array([number % EPISODE == EPISODE - 1]))
     at_ends = (time.perf_counter() - began) / STEPS
-    rows = steps_of(BATCH * GOALS // (1 + GOALS), random)  # the share that would get new goals
+    # The number of transitions in a batch that would get new goals.
+    rows = steps_of(BATCH * GOALS // (1 + GOALS), random)
     infos = [None] * len(rows.reward)
     found = {"seconds_per_step_at_ends": at_ends}
     for name, call in (("together", outcomes), ("one_by_one", _one_by_one)):

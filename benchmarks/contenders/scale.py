@@ -1,7 +1,7 @@
-"""Times sampling by buffer size, and steps by number of environments, in this process.
+"""Times sampling from buffers of several sizes, or the steps of runs with N environments.
 
-Run as `python -m eagerly.benchmarks.contenders.scale replay` or
-`... environments ENV N here|processes`: prints one line of JSON.
+Run as `python -m eagerly.benchmarks.contenders.scale replay` or `... environments ENV N KIND`:
+prints one line of JSON. KIND is "here" for environments in this process, or "processes".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALLS = 200
 
 
 def replay() -> dict[str, float]:
-    """Returns the microseconds of sampling per update (batch 256), by buffer size."""
+    """Returns the microseconds that sampling takes per update (batch size 256), by buffer size."""
     found = {}
     for size in SIZES:
         buffer = random_buffer(size, size)

@@ -1,7 +1,9 @@
-"""Times implementations of padding, and recurrent updates, in this process.
+"""Times implementations of padding, or recurrent TD3 updates.
 
-Run as `python -m eagerly.benchmarks.contenders.sequence_loops padding`, or `... updates SETTINGS`:
-prints one line of JSON. SETTINGS are settings of TD3 and `updates_per_call`.
+Run as `python -m eagerly.benchmarks.contenders.sequence_loops padding` or `... updates SETTINGS`:
+prints one line of JSON. SETTINGS is one JSON object with `updates_per_call`, `hidden_sizes` and
+any other settings of TD3, such as
+'{"memory": "gru", "hidden_sizes": [64, 64], "updates_per_call": 50}'.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_a
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.padding import pad
 
-# The discussion that proposed padding by scatter measured 100 sequences of 10 to 50 steps.
+# The same sizes as in the discussion that proposed `tf.scatter_nd`: 100 sequences, 10 to 50 steps.
 COUNT, LEAST, MOST, FEATURES = 100, 10, 50, 10
-PADDINGS = 50  # per call of a compiled program; the call itself costs more than one padding
+PADDINGS = 50  # per call of a compiled program, because a call costs more than one padding
 SECONDS = 1.0
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """Returns the median time of a call, repeated for `SECONDS`."""
+    """Calls a function repeatedly for `SECONDS` and returns the median duration of a call."""
     for _ in range(3):
         call()
     times, ends = [], time.perf_counter() + SECONDS
@@ -80,7 +82,7 @@ def by_scatter(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 
 
 def by_pad(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Pads with the package's function."""
+    """Pads with this package's `pad`."""
     return pad(flat, lengths, max_length=MOST)
 
 
@@ -93,7 +95,7 @@ COMPILED = {
 
 
 def padding() -> dict[str, float]:
-    """Times all implementations of padding and checks that their results are equal."""
+    """Times all implementations of padding and checks that they give equal results."""
     random = np.random.default_rng(0)
     lengths = random.integers(LEAST, MOST + 1, COUNT).astype(np.int32)
     flat = random.normal(size=(lengths.sum(), FEATURES)).astype(np.float32)
@@ -114,16 +116,16 @@ def padding() -> dict[str, float]:
 def _often(
     way: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], flat: tf.Tensor, lengths: tf.Tensor
 ) -> tf.Tensor:
-    """Pads `PADDINGS` times, each time depending on the previous result."""
+    """Pads `PADDINGS` times; each padding depends on the previous one, so XLA cannot drop any."""
     padded = way(flat, lengths)
     for _ in tf.range(PADDINGS - 1):
-        nothing = tf.cast(1e-30 * padded[-1, 0, 0], lengths.dtype)  # XLA cannot know
+        nothing = tf.cast(1e-30 * padded[-1, 0, 0], lengths.dtype)  # XLA cannot know this
         padded = way(flat, lengths + nothing)
     return padded
 
 
 def updates(settings: dict[str, Any]) -> dict[str, float]:
-    """Times recurrent updates of TD3 on windows without padding, including sampling."""
+    """Times recurrent TD3 updates, including sampling. The windows contain no padding."""
     per_call = settings.pop("updates_per_call")
     settings["hidden_sizes"] = tuple(settings["hidden_sizes"])
     agent = cheetah_agent("td3", **settings)

@@ -1,8 +1,10 @@
-"""Times TD3 of Stable-Baselines3 and of SBX after the warm-up.
+"""Times TD3 of Stable-Baselines3 or of SBX after the warm-up.
 
-Run in an environment with both: `stable_baselines.py sb3|sbx ENVIRONMENT EVERY FROM TO` performs
-EVERY updates every EVERY steps (both ship with 1) and prints one line of JSON. The settings are
-those of eagerly's TD3: 256-256, batch 256, learning rates 3e-4, noise 0.1.
+Run with the Python of a virtual environment in which both are installed:
+`stable_baselines.py sb3|sbx ENV EVERY FROM TO` prints the time of the steps from FROM to TO as one
+line of JSON. After every EVERY steps, TD3 performs EVERY updates; 1 is the default of both
+packages. The other settings are those of eagerly's TD3: hidden layers 256-256, batch size 256,
+learning rates 3e-4, exploration noise 0.1.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class PeerStopWatch(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
-    def _on_rollout_start(self) -> None:  # the updates for earlier steps are done
+    def _on_rollout_start(self) -> None:  # all updates for earlier steps are done by now
         if self.num_timesteps == self.start:
             self.began = time.perf_counter()
 
@@ -48,7 +50,7 @@ def main() -> None:
     parser.add_argument("start", type=int)
     parser.add_argument("stop", type=int)
     given = parser.parse_args()
-    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # by default, MuJoCo writes MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     size = env.action_space.shape[0]
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))

@@ -1,12 +1,14 @@
 """Trains TD3 or DDPG of Stable-Baselines3 for learning curves.
 
-Run in an environment with it: `stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER
-EVALUATION_SEED...`, with the seed of every evaluation episode. The evaluations go to
-FOLDER/evaluations.csv. On SIGTERM the script saves and exits with 143. The same command resumes
-with a new episode and new random numbers, because a saved model does not include them.
+Run with the Python of a virtual environment in which Stable-Baselines3 is installed:
+`stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER EVALUATION_SEED...`. FOLDER must exist.
+There is one EVALUATION_SEED per evaluation episode. The script writes the evaluations to
+FOLDER/evaluations.csv. On SIGTERM it saves the run and exits with code 143. The same command
+resumes the run with a new episode and new random numbers, because a saved model contains neither
+the state of the environment nor that of the random generators.
 
-The settings are the same as in eagerly: 256-256, batch 256, learning rates 3e-4, 10,000 random
-steps, noise 0.1, one update per step.
+The settings are the same as in eagerly: hidden layers 256-256, batch size 256, learning rates 3e-4,
+10,000 random steps, exploration noise 0.1, one update per step.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Evaluations(BaseCallback):
 
     @property
     def seconds(self) -> float:
-        """Wall time of this run over all its processes."""
+        """Wall time of this run in seconds, summed over all its processes."""
         return self.before + time.monotonic() - self.began
 
     def _on_step(self) -> bool:
@@ -63,7 +65,7 @@ class Evaluations(BaseCallback):
         return not self.asked_to_stop
 
     def evaluate(self) -> None:
-        """Plays complete episodes with fixed seeds and writes the table."""
+        """Plays one episode per seed and writes the table of all evaluations."""
         returns, lengths = np.zeros(len(self.seeds)), np.zeros(len(self.seeds))
         for episode, seed in enumerate(self.seeds):
             observation, _ = self.env.reset(seed=seed)
@@ -111,11 +113,11 @@ def main() -> None:
     except OSError:
         sys.exit(f"{given.folder} is being trained by another process")
     torch.set_num_threads(1)
-    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # by default, MuJoCo writes MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     kind = getattr(stable_baselines3, given.algorithm.upper())
     saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))
-    # A process killed while saving may have left only the previous save, already renamed.
+    # A process killed between the two renames below leaves the previous save only as `old`.
     if old.exists() and not saved.exists():
         old.rename(saved)
     shutil.rmtree(old, ignore_errors=True)
@@ -160,7 +162,7 @@ def main() -> None:
     model.learn(
         given.steps - model.num_timesteps, watch, reset_num_timesteps=not state["processes"]
     )
-    seconds = watch.seconds  # excludes saving
+    seconds = watch.seconds  # without the time of saving
     if model.num_timesteps >= given.steps:
         return
     # Save to a new folder, then rename it: a crash in between keeps the previous save.

@@ -1,7 +1,7 @@
-"""Times TD7 updates against their matrix products, and acting against TD3, in this process.
+"""Times updates of TD7 (with their matrix products) or TD3, or acting with both.
 
-Run as `python -m eagerly.benchmarks.contenders.td7_loops updates AGENT K`, or `... acting`: prints
-one line of JSON. AGENT is td7 or td3, K is updates per call.
+Run as `python -m eagerly.benchmarks.contenders.td7_loops updates AGENT K` or `... acting`: prints
+one line of JSON. AGENT is td7 or td3, and K is the number of updates per call.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from eagerly.benchmarks.contenders.replay_loops import steps_of
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
 
 ROWS, PART = 200_000, 10_000  # transitions in the replay buffer, and transitions added at once
-TURNS, UPDATES = 3, 250  # updates per turn: the interval at which TD7 copies its targets
-BATCH, WIDTH = 256, 256  # rows, and units of all hidden layers and embeddings
+TURNS, UPDATES = 3, 250  # turns; updates per turn (TD7 copies its targets once per turn)
+BATCH, WIDTH = 256, 256  # batch size, and units of all hidden layers and embeddings
 CRITICS, DELAY = 2, 2
 THREADS, WARM = 2, 2
-WRITTEN_OUT = 4 * DELAY  # updates unrolled in the program of bare products
+WRITTEN_OUT = 4 * DELAY  # updates whose products form one program, see `products_alone`
 LEFT_FACTORS = 16  # distinct left factors per product shape
 CALLS = 2000  # policy calls per turn
 
@@ -41,8 +41,8 @@ class Product:
 
     Attributes:
         members: Size of the ensemble.
-        left: Shape of the left factor in memory.
-        right: Shape of the right factor in memory.
+        left: Shape of the left factor before transposition.
+        right: Shape of the right factor before transposition.
         transposed: The transposed factor, "left" or "right", or "" for none.
     """
 
@@ -82,7 +82,7 @@ class Layer:
         return Product(self.members, (batch, self.inputs), (batch, self.units), "left")
 
     def of_inputs(self, batch: int, inputs: int | None = None) -> Product:
-        """Returns the product for the gradient of `inputs` inputs or of all: gradient x kernel'."""
+        """Returns the product for the gradient of all or of `inputs` inputs: gradient x kernel'."""
         kernel = self.inputs if inputs is None else inputs, self.units
         return Product(self.members, (batch, self.units), kernel, "right")
 
@@ -95,10 +95,10 @@ def products(
     *,
     moves_actor: bool,
 ) -> list[Product]:
-    """Returns the matrix products that an update of TD7 cannot do without.
+    """Returns the matrix products that a TD7 update requires.
 
-    Omits gradients of observations, of embeddings that train no network, and of weights that a loss
-    does not update.
+    The list omits gradients of observations, of embeddings that train no network, and of weights
+    that a loss does not update.
     """
     states = [Layer(observation, width), Layer(width, width), Layer(width, width)]
     pairs = [Layer(width + action, width), Layer(width, width), Layer(width, width)]
@@ -122,14 +122,14 @@ def products(
         return [layer.of_inputs(batch) for layers in networks for layer in layers]
 
     found = [
-        # The encoder: zs(s'), then the loss of zsa(zs(s), a).
+        # The encoder's update: zs(s'), then zsa(zs(s), a) and the gradients of its loss.
         *forward(states, states, pairs),
         *of_kernels(states, pairs),
         *of_inputs(states[1:], pairs[1:]),
         pairs[0].of_inputs(batch, width),
-        # The target.
+        # The target values of the critics.
         *forward(states, actor, pairs, critic),
-        # The critics.
+        # The critics' update.
         *forward(states, pairs, critic),
         *of_kernels(critic),
         *of_inputs(deep, [value]),
@@ -156,8 +156,8 @@ def flops_per_update() -> float:
 def products_alone() -> Callable[[], Any]:
     """Compiles a program of only the matrix products of `WRITTEN_OUT` updates.
 
-    Products of equal shapes use distinct pairs of factors, or XLA would merge them. One number of
-    each result is used, or XLA would drop the product.
+    Products of equal shapes use distinct pairs of factors, because XLA would merge equal products.
+    The program adds up one number of each result, because XLA would drop an unused product.
     """
     random = np.random.default_rng(0)
     factors: dict[tuple[str, int, tuple[int, ...]], tf.Tensor] = {}
@@ -194,12 +194,12 @@ def products_alone() -> Callable[[], Any]:
 
 
 def updates(name: str, per_call: int) -> dict[str, float]:
-    """Times updates, including sampling; TD7 takes turns with matrix products.
+    """Times updates, including sampling, and for TD7 alternately their matrix products.
 
     Returns:
         Medians over the turns: wall and CPU seconds per update. For TD7 also the seconds of its
-        bare products, their share of the update, the highest product rate in FLOP/s, and the share
-        of this rate that the update reaches.
+        matrix products, their share of the update, the highest rate of matrix products in
+        FLOP/s, and the share of this rate that the update reaches.
     """
     for setting in ("intra_op", "inter_op"):
         getattr(tf.config.threading, f"set_{setting}_parallelism_threads")(THREADS)
@@ -219,7 +219,7 @@ def updates(name: str, per_call: int) -> dict[str, float]:
         found["seconds_per_update"].append(took / per_call)
         found["processor_seconds_per_update"].append(used / per_call)
         if alone:
-            alone()  # reloads its factors into the caches
+            alone()  # reloads the factors into the caches
             products = timed(alone, UPDATES // WRITTEN_OUT)[0] / WRITTEN_OUT
             more = {
                 "products_per_second": rate,
@@ -241,7 +241,7 @@ def timed(call: Callable[[], object], times: int) -> tuple[float, float]:
 
 
 def acting() -> dict[str, float]:
-    """Returns the median CPU seconds of the NumPy policies on one observation, by agent."""
+    """Returns the median CPU seconds of a NumPy policy for one observation, by agent."""
     observation = np.random.default_rng(0).normal(size=(1, OBSERVATION_SIZE)).astype(np.float32)
     policies = {name: cheetah_agent(name).policy for name in ("td7", "td3")}
     found: dict[str, list[float]] = {name: [] for name in policies}

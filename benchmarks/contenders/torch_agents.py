@@ -1,18 +1,20 @@
 """DDPG and TD3 in plain PyTorch, written from the papers: the baselines of the benchmark.
 
-There are two styles of the same algorithm. `article` is how a reader of the papers would write it,
-and the style that the article of 2018 compared with: default Adam, a Python loop over the target
-weights, one tensor per field of a batch. `best` is as fast as PyTorch gets without compilation:
-fused Adam, one call for all target weights, critics frozen during the actor's update, and packed
-batches.
+Each algorithm has two styles. `article` is how a reader of the papers would write it, as in the
+article of 2018 (see docs/speed.md): default Adam, a Python loop over the target weights, and one
+tensor per field of a batch. `best` is as fast as PyTorch gets without compilation: fused Adam, one
+call for all target weights, critics frozen during the actor's update, and all fields of a batch in
+one tensor.
 
 DDPG: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1 and
 section 7. TD3: Fujimoto et al. 2018, "Addressing Function Approximation Error in Actor-Critic
 Methods", Algorithm 1.
 
-Run in an environment with torch, gymnasium and numpy; it prints one line of JSON:
-`torch_agents.py ALGORITHM STYLE ENVIRONMENT FROM TO` times the steps from FROM to TO. With
-`--evaluations FILE --seed N` it also evaluates every 5000 steps, for learning curves.
+Run with the Python of a virtual environment in which torch, gymnasium and mujoco are installed:
+`torch_agents.py ddpg|td3 article|best ENV FROM TO` prints the time of the steps from FROM to TO as
+one line of JSON. With `--evaluations FILE`, it also evaluates every 5000 steps and writes the
+returns to FILE, for learning curves. `--seed N` and `--warmup STEPS` change the defaults 0 and
+1000.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class TorchActor(nn.Module):
 
 
 class TorchCritic(nn.Module):
-    """An action value; the action enters at the first layer, or at the second (DDPG paper)."""
+    """An action value. The action enters at the first layer, or at the second if `joins_late`."""
 
     def __init__(
         self, observation: int, action: int, sizes: tuple[int, int], joins_late: bool
@@ -78,7 +80,7 @@ class TorchCritic(nn.Module):
 
 
 class TorchReplay:
-    """Transitions in one array per field, or packed into rows."""
+    """Transitions in one array per field or, if `packed`, in the rows of one array."""
 
     def __init__(
         self, observation: int, action: int, capacity: int, packed: bool, seed: int
@@ -111,7 +113,7 @@ class TorchReplay:
 
 
 class TorchAgent:
-    """DDPG or TD3 with the settings that the benchmark compares, from the authors' code."""
+    """DDPG or TD3 with the settings of the benchmark, which come from the authors' code."""
 
     def __init__(self, algorithm: str, style: str, env: Any, seed: int) -> None:
         torch.manual_seed(seed)
@@ -203,7 +205,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--evaluations", type=Path)
     given = parser.parse_args()
-    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # by default, MuJoCo writes MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     random = np.random.default_rng(given.seed)
     evaluation_env = gymnasium.make(given.env) if given.evaluations else None

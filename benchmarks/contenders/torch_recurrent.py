@@ -1,14 +1,15 @@
 """Recurrent TD3 updates in plain PyTorch, written from the papers: the baseline of table F.
 
-The architecture equals that of this package. The actor and the critics have separate encoders; the
-twin critics share one. An encoder maps observation, previous action and reward through one layer
-into `nn.LSTM` or `nn.GRU`. Its output, concatenated with the observation, enters an MLP with two
-hidden layers. Adam is fused, targets are updated in one call, the critic is frozen during the
-actor's update, and one gather samples a batch from an array of steps.
+The architecture equals that of this package. The actor has one encoder, and the twin critics share
+another. In an encoder, observation, previous action and previous reward pass through one linear
+layer and an `nn.LSTM` or `nn.GRU`. The encoder's output, concatenated with the observation, enters
+an MLP with two hidden layers. Adam is fused, all targets are updated in one call, and the critics
+are frozen during the actor's update. One indexing operation samples a batch from an array of steps.
 
-Run in an environment with torch and numpy: `torch_recurrent.py SIZES` prints one line of JSON.
-SIZES is JSON with `memory`, `observation`, `action`, `units`, `hidden` (two), `length` and
-`sequences`.
+Run with the Python of a virtual environment in which torch and numpy are installed:
+`torch_recurrent.py SIZES` prints one line of JSON. SIZES is one JSON object with the keys `memory`
+("lstm" or "gru"), `observation`, `action`, `units`, `hidden` (a list of two sizes), `length` (steps
+per sequence) and `sequences` (per update).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RecurrentTorchEncoder(nn.Module):
         self.memory = kind(units, units, batch_first=True)
 
     def forward(self, observation: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """Maps observations and the actions and rewards that preceded them."""
+        """Encodes observations, each with the action and the reward that preceded it."""
         inputs = functional.relu(self.inputs(torch.cat([observation, before], -1)))
         return torch.cat([self.memory(inputs)[0], observation], -1)
 
@@ -73,7 +74,7 @@ class RecurrentTorchAgent:
         self.updates = 0
 
     def train(self, rows: torch.Tensor) -> None:
-        """Updates on windows `[B, T + 1, ...]` of action, reward, discount and observation."""
+        """Updates on windows `[B, T + 1, A + 2 + O]`: action, reward, discount and observation."""
         self.updates += 1
         size = self.action
         before, observation = rows[..., : size + 1], rows[..., size + 2 :]

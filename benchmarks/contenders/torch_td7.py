@@ -1,15 +1,16 @@
 """TD7 updates in plain PyTorch, written from the paper: the baseline of table H.
 
 Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
-Learning": section 4, Algorithm 1, and the sizes in the appendix. There are two styles of the same
-algorithm, as in `torch_agents.py`. `article` is how a reader of the paper would write it: one
-network per critic, default Adam, one tensor per field of a batch, gradients of every weight that a
-loss depends on. `best` is as fast as PyTorch gets without compilation: fused Adam, both critics in
-one batched product, a critic frozen during the actor's update, packed batches, and no conversion of
-tensors to Python numbers.
+Learning": section 4, Algorithm 1, and the sizes in the appendix. There are two styles, as in
+`torch_agents.py`. `article` is how a reader of the paper would write TD7: one network per critic,
+default Adam, one tensor per field of a batch, and gradients of every weight that a loss depends on.
+`best` is as fast as PyTorch gets without compilation: fused Adam, one batched product per layer for
+both critics, which are frozen during the actor's update, all fields of a batch in one tensor, and
+no conversion of tensors to Python numbers.
 
-Run in an environment with torch and numpy: `torch_td7.py STYLE SIZES` prints one line of JSON.
-SIZES is JSON with `observation`, `action`, `rows` in the replay buffer, `updates` and `turns`.
+Run with the Python of a virtual environment in which torch and numpy are installed:
+`torch_td7.py article|best SIZES` prints one line of JSON. SIZES is one JSON object with the keys
+`observation`, `action`, `rows` (in the replay buffer), `updates` (per turn) and `turns`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class TorchTD7Encoder(nn.Module):
 
 
 class TorchTD7Actor(nn.Module):
-    """A policy on states and their embeddings."""
+    """A policy that maps states and their embeddings zs to actions."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class TorchTD7Actor(nn.Module):
 
 
 class TorchTD7Critic(nn.Module):
-    """An action value `[B, 1]` from states, actions and their embeddings."""
+    """An action value `[B, 1]` of states and actions, from them and their embeddings."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -144,7 +145,7 @@ class Batched(nn.Module):
 
 
 class TorchTD7Replay:
-    """Transitions with priorities, in one array per field or packed into rows."""
+    """Transitions with priorities, in one array per field or, if `packed`, in one tensor."""
 
     def __init__(self, parts: list[np.ndarray], packed: bool, seed: int) -> None:
         self.parts, self.packed = parts, packed
@@ -200,7 +201,7 @@ class TorchTD7Agent:
         self.updates = 0
 
     def train(self, rows: Rows, noise: torch.Tensor) -> torch.Tensor:
-        """Performs an update and returns the larger absolute error of both critics `[B]`."""
+        """Performs an update and returns the larger of the two critics' absolute errors `[B]`."""
         self.updates += 1
         self.encode(rows)
         with torch.no_grad():
@@ -224,7 +225,7 @@ class TorchTD7Agent:
         moved(self.encoder_optimizer, functional.mse_loss(predicted, following))
 
     def target(self, rows: Rows, noise: torch.Tensor) -> torch.Tensor:
-        """Returns the critics' target `[B, 1]` and extends the value range that `copy` adopts."""
+        """Returns the critics' target `[B, 1]` and extends the range of targets seen so far."""
         zs = self.fixed_target.zs(rows.after)
         next_action = self.actor_target(rows.after, zs) + (NOISE * noise).clamp(-CLIP, CLIP)
         next_action = next_action.clamp(-1.0, 1.0)
@@ -250,7 +251,7 @@ class TorchTD7Agent:
             self.critic.requires_grad_(True)
 
     def copy(self) -> None:
-        """Copies weights to the target networks and fixed encoders, and adopts the value range."""
+        """Copies weights to targets and fixed encoders; the range seen so far now clips values."""
         pairs = (
             (self.actor_target, self.actor),
             (self.critic_target, self.critic),
