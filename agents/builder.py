@@ -222,7 +222,7 @@ class ModelBuilder:
         )
 
     def _front(self, seed: int, encoder: Encoder | None) -> Encoder | HistoryEncoder | None:
-        """Returns the encoder for the network with this seed, or None if it needs none."""
+        """Returns the encoder of a network, or None if the network needs no encoder."""
         if not self.config.remembers:
             return encoder or (self._encoder() if self.config.encodes(self.observations) else None)
         return HistoryEncoder(

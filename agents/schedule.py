@@ -16,7 +16,7 @@ import tensorflow as tf
 
 Intervals = tuple[int, ...]  # the intervals due in an update
 Runs = tuple[tuple[Intervals, int], ...]  # each run: due intervals, number of consecutive updates
-# Maximum number of runs in a program, which contains the runs of a period one after another.
+# Maximum number of these runs that the program of a period contains.
 MOST_RUNS = 64
 
 

@@ -80,7 +80,7 @@ def td7_table(found: dict[str, Any]) -> list[str]:
         "call. *Bare products* are the matrix products that a TD7 update requires, in an XLA "
         "program without the rest of the update. The best product rate is the highest that NumPy "
         "or TensorFlow reaches with sizes 256 to 2048. Updates, bare products and this rate are "
-        "measured in turns.",
+        "measured alternately.",
         "",
         "| acting in NumPy, one observation | CPU time, µs | relative to TD3 |",
         "|---|---|---|",

@@ -399,7 +399,7 @@ class RunConfig(Settings):
         return every > 0 and steps % every < self.steps_per_round
 
     def next_due(self, steps: int) -> int:
-        """Returns the next step of an evaluation, video, curve point or checkpoint, or the last."""
+        """Returns the next step at which anything periodic is due, or the last step of the run."""
         intervals = (
             self.evaluate_every_steps,
             self.video_every_steps,

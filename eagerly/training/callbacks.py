@@ -160,7 +160,8 @@ class ProgressBar(Callback):
 class ProgressReports(Callback):
     """Reports progress to the parent process through a pipe; stops the run if the parent ended.
 
-    Each line holds the number of steps. After an evaluation, a space and its result follow.
+    Each line holds the number of steps. After an evaluation, the line also has the result,
+    separated by a blank.
 
     Args:
         descriptor: Write end of a pipe that only the parent process reads. Should be nonblocking.

@@ -90,7 +90,7 @@ def device_name() -> str:
 
 
 def continuation_note(*, restores: bool, repeats: bool | None) -> str:
-    """Returns a text on how exactly a resumed run matches an uninterrupted one on this device.
+    """Returns a message on how closely a resumed run matches an uninterrupted one on this device.
 
     Args:
         restores: Whether episodes in progress are restored.

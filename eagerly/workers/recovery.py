@@ -115,7 +115,7 @@ class Recovery:
     def _ask_again(
         self, requests: Mapping[int, Request], actor: RowPolicy | None
     ) -> dict[int, Any]:
-        """Restores groups to their episodes and repeats their requests."""
+        """Restores the current episodes of groups and repeats their requests."""
         moving = {g: self._groups[g] for g, request in requests.items() if _moves(request)}
         fresh = {group: np.ones(len(numbers), bool) for group, numbers in moving.items()}
         lost: dict[int, Any] = {}

@@ -48,7 +48,7 @@ MODES_AND_AGENTS = [
 EAGER = {("eager", name) for name in agent_names()}
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
-    # If long tests are skipped, only this test compiles TD7.
+    # The case of TD7 is not long, because no other short test compiles TD7.
     pytest.param(name, seed, marks=() if (name, seed) == ("td7", 0) else pytest.mark.long)
     for name in agent_names()
     for seed in range(2)

@@ -39,7 +39,7 @@ def test_an_embedding_matches_numbers_computed_by_hand() -> None:
     (found,) = network.outputs(NumpyOperations(), np.array([[2.0]])).ravel()
     features = [2 / 4, -6 / 4]  # 2 and -6, divided by their mean absolute value, 4
     below = math.exp(-2.0) - 1.0  # the elu of -2
-    # The embedding is 6 and below + 1, divided by their mean absolute value.
+    # The embedding is (6, `below` + 1), divided by the mean absolute value.
     embedding = [6 / ((7 + below) / 2), (below + 1) / ((7 + below) / 2)]
     hidden = features[0] + 10 * features[1] + 100 * embedding[0] + 1000 * embedding[1] + 0.5
     assert hidden > 0.0
