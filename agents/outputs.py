@@ -187,7 +187,7 @@ class Mixed:
         return tf.concat(parts, axis=1)
 
     def alternatives(self, action: tf.Tensor) -> tf.Tensor:
-        """Returns copies of the actions, each with one choice set to one of its values, `[(A - C) · B, A]`."""
+        """Returns copies of actions, each with one choice set to one value, `[(A - C) · B, A]`."""
         made = []
         for segment in self._actions.segments():
             count = segment.stop - segment.start

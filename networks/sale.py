@@ -150,7 +150,7 @@ class StateActionEncoder(keras.Model):
     def of_states(
         state_size: int, *, units: int, hidden_sizes: Sequence[int], seed: int, **layers: Any
     ) -> StateEncoder:
-        """Builds the state encoder of a `StateActionEncoder` with these arguments, without the rest."""
+        """Builds the state encoder that a `StateActionEncoder` with these arguments has."""
         own, _ = weight_seeds(seed, 2)
         sizes = (*hidden_sizes, units)
         return StateEncoder(state_size, sizes, "embedding", seed=own, name="states", **layers)

@@ -285,7 +285,10 @@ def run_cases(first: int, last: int) -> Iterator[Outcome]:
 
 
 def _chunk(first: int, last: int) -> list[Outcome]:
-    """Runs cases in a child process. If it crashes or hangs, that is a bad outcome, and a new process runs the remaining cases."""
+    """Runs cases in a child process.
+
+    If it crashes or hangs, that is a bad outcome, and a new process runs the remaining cases.
+    """
     outcomes: list[Outcome] = []
     while (begin := first + len(outcomes)) < last:
         process = subprocess.Popen(

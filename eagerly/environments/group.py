@@ -291,7 +291,7 @@ class EnvironmentGroup:
         )
 
     def _reset(self, place: int) -> np.ndarray:
-        """Resets an environment with the seed of its current episode and returns the observation."""
+        """Resets an environment with its episode's seed and returns the observation `[O]`."""
         number = self._numbers[place]
         seed = seed_word(self._seed, Stream.EPISODES, number, self._episodes[place])
         observation = np.array(self.envs[place].reset(seed=seed)[0], np.float32)
