@@ -124,7 +124,7 @@ class Setting:
         Raises:
             ValueError: If the value must be an importable name and has a different form.
         """
-        kind, longest = self.kinds[0], sys.maxsize if self.longest is None else self.longest
+        kind = self.kinds[0]
         if (value is None and type(None) in self.kinds) or (
             callable(value) and Callable in self.kinds
         ):
@@ -136,8 +136,10 @@ class Setting:
                 return "of type str"
             if self.choices and value not in self.choices:
                 return f"one of {', '.join(self.choices)}"
-            if self.longest is not None and not (len(value) <= longest and value.isprintable()):
-                return f"at most {longest} printable characters"
+            if self.longest is not None and not (
+                len(value) <= self.longest and value.isprintable()
+            ):
+                return f"at most {self.longest} printable characters"
             if self.names and value and not value.startswith(FACTORY):
                 split_name(value, self.name, self.names)
             is_text = value.encode(errors="ignore").decode() == value
@@ -145,8 +147,8 @@ class Setting:
         if kind is tuple and not isinstance(value, tuple):
             return "a tuple of int"
         values = value if kind is tuple else (value,)
-        if len(values) > longest:
-            return f"a tuple of at most {longest} elements"
+        if self.longest is not None and len(values) > self.longest:
+            return f"a tuple of at most {self.longest} elements"
         for each in values:
             allowed = (int, float) if kind is float else int
             if not isinstance(each, allowed) or isinstance(each, bool) is not (kind is bool):
@@ -218,7 +220,7 @@ class Settings:
         defaults, without = vars(cls).get("DEFAULTS", {}), vars(cls).get("WITHOUT", ())
         if unknown := sorted({*defaults, *without} - inherited.keys()):
             raise TypeError(f"{cls.__name__}: {unknown[0]!r} is not an inherited setting")
-        declared = dict(inherited)
+        declared: dict[str, Setting] = {}
         for name, each in inherited.items():
             kept = tuple(needed for needed in each.requires if needed.setting not in without)
             default = defaults.get(name, each.default)

@@ -71,7 +71,7 @@ def replay(folder: Path) -> None:
     Raises:
         RunError: If it fails or takes too long.
     """
-    command = [sys.executable, "-B", "runner"]
+    command = [sys.executable, "-B", "-P", "runner"]
     done = _run("replaying the export", command, cwd=folder, env=on_processor())
     if done.returncode:
         raise RunError(f"replaying the export failed: {done.stderr.strip()[-2000:]}")
