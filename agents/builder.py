@@ -20,13 +20,7 @@ from eagerly.networks import (
     MemoryActor,
     ObservationNormalization,
 )
-from eagerly.networks.custom import (
-    CustomActor,
-    CustomCritic,
-    CustomCritics,
-    CustomModel,
-    custom_critics,
-)
+from eagerly.networks.custom import CustomActor, CustomCritic, CustomModel
 from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
@@ -107,7 +101,7 @@ class ModelBuilder:
             )
             more = self.custom_arguments()
             adapted = CustomActor(actor, name=names[0], **more)
-            return adapted, CustomCritic(critic, name=names[1], **more).with_members(self._count())
+            return adapted, CustomCritic([critic], self._count(), name=names[1], **more)
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder()
@@ -119,7 +113,7 @@ class ModelBuilder:
         Raises:
             ValueError: If it cannot. The message names the model and the problem.
         """
-        if isinstance(model, CustomModel | CustomCritics):
+        if isinstance(model, CustomModel):
             model.check_mode(self.config.mode)
 
     def check_quantized(self, actor: Any) -> None:
@@ -184,12 +178,10 @@ class ModelBuilder:
         """
         config, seed = self.config, self._word(Stream.CRITIC)
         if config.critic:
-
-            def member(index: int) -> CustomCritic:
-                model = made(config.critic, "critic", self._own_spaces, seed + index)
-                return CustomCritic(model, name=name, **self.custom_arguments())
-
-            return custom_critics(member, self._count())
+            count = self._count()
+            seeds = range(seed, seed + count)
+            models = (made(config.critic, "critic", self._own_spaces, each) for each in seeds)
+            return CustomCritic(models, count, name=name, **self.custom_arguments())
         parts = config.networks() | config.critics()
         parts |= {"seed": seed, "name": name, "masked": self.observations.masked}
         front = self._front(seed, encoder)

@@ -23,7 +23,7 @@ from eagerly.agents.td7_config import TD7Config
 from eagerly.agents.update_random import UpdateRandom
 from eagerly.errors import RunStoppedError
 from eagerly.networks import Actor, Critic, History, padding
-from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
+from eagerly.networks.custom import CustomActor, CustomCritic
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import EnsembleDense, Linear, Scalar
 from eagerly.networks.mlp import MLP
@@ -82,7 +82,6 @@ __all__ = [
     "actor_critic",
     "actor_metrics",
     "critic_metrics",
-    "custom_critics",
     "fake_quantized",
     "grid",
     "losses",

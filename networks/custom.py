@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Protocol
 
 import keras
 import numpy as np
@@ -20,6 +21,21 @@ from eagerly.policies.heads import ActionHead
 
 # Batch sizes of trial calls, which are unlikely to equal the number of critics.
 _ROWS = 17, 19
+
+
+class UserModel(Protocol):
+    """The interface of a user's model, which Keras models, `tf.Module` and Sonnet modules have.
+
+    A model may also have attributes `trainable_variables` (otherwise taken from `variables`),
+    `losses` and `name`, and its `__call__` an argument `training` or `is_training`.
+    """
+
+    @property
+    def variables(self) -> Sequence[Any]:
+        """All Keras or TensorFlow variables, at least after the first call."""
+
+    def __call__(self, *inputs: Any) -> tf.Tensor:
+        """Maps batches of observations, and for a critic of actions, to the output."""
 
 
 class CustomModel:
@@ -44,7 +60,7 @@ class CustomModel:
 
     def __init__(
         self,
-        model: Any,
+        model: UserModel,
         observations: int,
         head: ActionHead,
         *,
@@ -293,14 +309,60 @@ class CustomActor(CustomModel):
 
 
 class CustomCritic(CustomModel):
-    """Adapts a user's critics; see `CustomModel` for the arguments.
+    """Adapts a user's critics; see `CustomModel` for the other arguments.
 
-    The model maps observations without mask columns `[B, O - M]` and actions `[B, A]` to values
+    A model maps observations without mask columns `[B, O - M]` and actions `[B, A]` to values
     `[n_critics, B]`. A single critic may also return `[B]` or `[B, 1]`.
+
+    Args:
+        models: One model with all critics, or one for each critic. Only as many are taken as are
+            needed, and each creates its variables before the next is taken.
+        n_critics: The number of critics.
+
+    Raises:
+        ValueError: If the models have neither one nor `n_critics` members.
     """
 
     role = "critic"
-    n_critics: int
+
+    def __init__(self, models: Iterable[UserModel], n_critics: int, **more: Any) -> None:
+        models = iter(models)
+        self._others: list[CustomCritic] = []
+        super().__init__(next(models), **more)
+        if self.n_critics == 1:
+            self._others = [
+                CustomCritic([model], 1, **more) for model in islice(models, n_critics - 1)
+            ]
+            self.n_critics += len(self._others)
+        if self.n_critics != n_critics:
+            raise ValueError(
+                f"{self._label} has {self.n_critics} members, but n_critics is {n_critics}: return "
+                f"[{n_critics}, B], or set n_critics to {self.n_critics}"
+            )
+        if self._others:
+            self.variables = [
+                CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
+                for index, member in enumerate([self, *self._others])
+                for variable in member.variables
+            ]
+
+    @property
+    def needs_autograph(self) -> bool:
+        """True if a member may branch on tensors in Python."""
+        return super().needs_autograph or any(member.needs_autograph for member in self._others)
+
+    @property
+    def losses(self) -> list[tf.Tensor]:
+        """Penalties declared by Keras models."""
+        return super().losses + [loss for member in self._others for loss in member.losses]
+
+    def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps observations `[B, O]` and actions `[B, A]` to values `[n_critics, B]`."""
+        values = super().__call__(*inputs, training=training)
+        if not self._others:
+            return values
+        others = [member(*inputs, training=training) for member in self._others]
+        return tf.concat([values, *others], axis=0)
 
     def _check_values(self, output: tf.Tensor) -> None:
         if not np.isfinite(output.numpy()).all():
@@ -320,75 +382,7 @@ class CustomCritic(CustomModel):
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
         """Maps observations and actions to the values of member 0; see `CriticModel.first`."""
-        return self(repeated(observation, alternatives), action)[0]
-
-    def with_members(self, count: int) -> CustomCritic:
-        """Returns the adapter itself after checking its number of members.
-
-        Raises:
-            ValueError: If it does not have `count` members.
-        """
-        if self.n_critics != count:
-            raise ValueError(
-                f"{self._label} has {self.n_critics} members, but n_critics is {count}: return "
-                f"[{count}, B], or set n_critics to {self.n_critics}"
-            )
-        return self
-
-
-class CustomCritics:
-    """Combines several single critics into one `CriticModel`.
-
-    Args:
-        members: The critics.
-    """
-
-    def __init__(self, members: Sequence[CustomCritic]) -> None:
-        self._members = members
-        self.name, self.variable_dtype = members[0].name, members[0].variable_dtype
-        self.check_mode = members[0].check_mode  # members come from one factory
-        self.variables = [
-            CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
-            for index, member in enumerate(members)
-            for variable in member.variables
-        ]
-        self.trainable_variables = [v for v in self.variables if v.trainable]
-
-    @property
-    def needs_autograph(self) -> bool:
-        """True if a member may branch on tensors in Python."""
-        return any(member.needs_autograph for member in self._members)
-
-    @property
-    def losses(self) -> list[tf.Tensor]:
-        """Penalties declared by Keras models."""
-        return [loss for member in self._members for loss in member.losses]
-
-    def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps observations `[B, O]` and actions `[B, A]` to values `[n_critics, B]`."""
-        return tf.concat([member(*inputs, training=training) for member in self._members], axis=0)
-
-    def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps observations and actions to the values of member 0; see `CriticModel.first`."""
-        return self._members[0].first(observation, action, alternatives)
-
-
-def custom_critics(
-    member: Callable[[int], CustomCritic], count: int
-) -> CustomCritic | CustomCritics:
-    """Creates critics. If the factory returns single critics, it is called once for each.
-
-    Args:
-        member: Calls the factory for the critic of the given index.
-        count: n_critics, the required number of critics.
-
-    Raises:
-        ValueError: If the factory returns neither one nor `count` critics.
-    """
-    first = member(0)
-    if first.n_critics == 1 < count:
-        return CustomCritics([first, *(member(index) for index in range(1, count))])
-    return first.with_members(count)
+        return super().__call__(repeated(observation, alternatives), action)[0]
 
 
 def _summary(error: Exception) -> str:

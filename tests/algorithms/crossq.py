@@ -38,7 +38,6 @@ from eagerly.algorithms import (
     UpdateRandom,
     actor_critic,
     critic_metrics,
-    custom_critics,
     losses,
     seed_word,
     setting,
@@ -90,13 +89,9 @@ class CrossQBuilder(ModelBuilder):
     def critic(self, name: str = "critic", encoder: Any = None) -> CriticModel:
         """Builds the critics."""
         seeds = weight_seeds(seed_word(self.seed, Stream.CRITIC), self.config.n_critics)
-
-        def member(index: int) -> CustomCritic:
-            inputs = self._features + self.actions.size
-            model = self._normalized(inputs, 1, None, seeds[index])
-            return CustomCritic(model, name=name, **self.custom_arguments())
-
-        return custom_critics(member, len(seeds))
+        inputs = self._features + self.actions.size
+        models = (self._normalized(inputs, 1, None, seed) for seed in seeds)
+        return CustomCritic(models, len(seeds), name=name, **self.custom_arguments())
 
     @property
     def _features(self) -> int:
