@@ -155,16 +155,17 @@ def acting_in_numpy(network: ActorNetwork) -> NumpyActor | NumpyMemoryActor:
 
 
 def numpy_actor(
-    architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]
+    architecture: ActorArchitecture, weights: Mapping[str, np.ndarray], dtype: str | None = None
 ) -> NumpyActor | NumpyMemoryActor:
     """Builds a NumPy actor from an architecture and weights.
 
     Args:
         architecture: The structure of the actor.
         weights: Weights by `layer/weight`; they are not copied.
+        dtype: If given, the values of the weights are also validated; see `check_weights`.
 
     Raises:
-        ValueError: If the weights do not match the architecture.
+        ValueError: If the weights do not match the architecture or the dtype.
     """
-    check_weights(architecture, weights)
+    check_weights(architecture, weights, dtype)
     return acting_in_numpy(ActorNetwork(architecture, weights))

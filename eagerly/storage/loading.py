@@ -10,7 +10,7 @@ from typing import Any
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
-from eagerly.policies.weights import check_weights, named
+from eagerly.policies.weights import named
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.evaluations import read_results
@@ -93,9 +93,7 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
 
         actor = custom_actor(run, spaces, weights)
     else:
-        weights = named(weights)
-        check_weights(architecture, weights, run.agent_config.variable_dtype)
-        actor = numpy_actor(architecture, weights)
+        actor = numpy_actor(architecture, named(weights), run.agent_config.variable_dtype)
     return Policy(actor, observations, actions, steps, which)
 
 
