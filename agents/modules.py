@@ -134,10 +134,6 @@ class Modules(Mapping[str, Module]):
 
     def __init__(self, *modules: Module) -> None:
         self._modules = {module.name: module for module in modules}
-        if len(self._modules) < len(modules):
-            raise ValueError(
-                f"modules must have different names; got {[module.name for module in modules]}"
-            )
         groups = [name for m in modules for name in (*m.networks(), *m.slots())] + ["updates"]
         if len(set(groups)) < len(groups):
             raise ValueError(

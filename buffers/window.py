@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from eagerly.buffers.transition import StepLayout
 
-# Roles of the steps of a window.
+# Roles of the steps of a window. Agents rely on their order.
 PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
 
 

@@ -67,7 +67,7 @@ def convert(
     """Writes `policy.h` and `policy.c`.
 
     Args:
-        network: The network, quantized for int8.
+        network: A network that C supports (see `refusal`), quantized for int8.
         precision: "float32" or "int8".
         folder: The directory to write to.
         low: `[C]`, float64, lower bounds of the actions in the environment's units.
@@ -79,16 +79,11 @@ def convert(
         The file names, and the inputs and outputs of `policy_network`.
 
     Raises:
-        ValueError: If C does not support the network, the bounds have the wrong shape, or a number
-            is not finite.
+        ValueError: If a number is not finite.
     """
     architecture = network.architecture
-    if reason := refusal(architecture, precision):
-        raise ValueError(reason)
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     size = (architecture.head.continuous,)
-    if low.shape != size or high.shape != size:
-        raise ValueError(f"low and high must have shape {size}; got {low.shape} and {high.shape}")
     integers = plan(network) if precision == "int8" else None
     parts = float_network(network) if integers is None else integer_network(integers)
     top = source.comment(banner) if banner else ""
@@ -116,6 +111,8 @@ def compiler() -> list[str]:
 def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = FLAGS) -> Path:
     """Compiles a policy into a library for `ctypes` or, with `examples.c`, into a program.
 
+    The compiler must exist, see `Format.check_installed`.
+
     Args:
         folder: The directory that contains `policy.c`.
         into: The output file.
@@ -126,18 +123,12 @@ def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = F
         `into`.
 
     Raises:
-        RuntimeError: If there is no compiler, or if compilation fails (with the compiler's
-            messages).
+        RuntimeError: If compilation fails (with the compiler's messages).
     """
     kind = () if sources else ("-shared", "-fPIC")
     files = [str(folder / name) for name in ("policy.c", *sources)]
     command = [*compiler(), *flags, *kind, *files, "-o", str(into), "-lm"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise RuntimeError(
-            f"C compiler {command[0]!r} not found: install gcc or clang, or set CC to a compiler"
-        ) from None
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
     return into

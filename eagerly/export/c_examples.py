@@ -124,7 +124,7 @@ def write_examples(
 
     Args:
         folder: The directory that contains `policy.h`.
-        observations: `[N, O]`, as the environment returns them.
+        observations: `[N, O]`, N > 0, as the environment returns them.
         actions: `[N, C]`, the expected actions of `policy_act`, in the environment's units.
         tolerance: The largest allowed difference, one for all dimensions or `[C]`.
         exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs it must return exactly,
@@ -134,11 +134,9 @@ def write_examples(
         The file name.
 
     Raises:
-        ValueError: If there are no rows, the row counts differ, or a number is not finite.
+        ValueError: If a number is not finite.
     """
     count = len(observations)
-    if observations.ndim != 2 or actions.shape[:1] != (count,) or actions.ndim != 2:
-        raise _misshapen(observations, actions)
     parts, calls = list[str](), list[str]()
     if count:
         parts += [
@@ -155,20 +153,11 @@ def write_examples(
             _REPLAY_INTEGERS.replace("ROWS", str(len(exact[0]))),
         ]
         calls.append("    wrong += replay_integers();")
-    if not parts:
-        raise _misshapen(observations, actions)
     text = _PROGRAM.replace("PARTS", "\n".join(parts)).replace("CALLS", "\n".join(calls))
     text = text.replace("!= OBSERVATIONS", f"!= {observations.shape[1]}")
     text = text.replace("!= ACTIONS", f"!= {actions.shape[1]}")
     (folder / "examples.c").write_text(text, encoding="utf-8")
     return "examples.c"
-
-
-def _misshapen(observations: np.ndarray, actions: np.ndarray) -> ValueError:
-    return ValueError(
-        "observations must have shape [N, O] and actions [N, C], N > 0; got "
-        f"{observations.shape} and {actions.shape}"
-    )
 
 
 def _scaled(network: ActorNetwork, rows: np.ndarray, dtype: type[np.floating]) -> np.ndarray:

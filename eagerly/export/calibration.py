@@ -59,24 +59,22 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     """Quantizes a network after training.
 
     Args:
-        network: The float network.
-        rows: Replay-buffer observations `[N, V]`, scaled and without masks, as `network` takes
-            them. Observations of greedy episodes are not enough: values just outside their range
-            would be clipped.
+        network: A float network that can be quantized (see `refusal`).
+        rows: Replay-buffer observations `[N, V]`, N > 0, scaled and without masks, as `network`
+            takes them. Observations of greedy episodes are not enough: values just outside their
+            range would be clipped.
 
     Returns:
         The quantized network, with float32 weights. It is normalized even if `network` is not, and
         takes rows scaled by its own moments.
 
     Raises:
-        ValueError: If the network cannot be quantized, there are no rows, or one is not finite.
+        ValueError: If the rows have the wrong shape, or one is not finite.
     """
-    if reason := refusal(network.architecture):
-        raise ValueError(reason)
     rows = np.asarray(rows, np.float32)
-    if rows.ndim != 2 or not len(rows) or rows.shape[1] != network.architecture.visible:
+    if rows.ndim != 2 or rows.shape[1] != network.architecture.visible:
         expected = f"[N, {network.architecture.visible}]"
-        raise ValueError(f"rows must have shape {expected}, N > 0; got {rows.shape}")
+        raise ValueError(f"rows must have shape {expected}; got {rows.shape}")
     if not np.isfinite(rows).all():
         raise ValueError(
             "rows must be finite; got NaN or infinity: calibrate on other observations"

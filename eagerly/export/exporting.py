@@ -27,7 +27,6 @@ from eagerly.export.policy_document import description_of, facts_of, versions_of
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
 from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import policy_of
@@ -165,14 +164,12 @@ def _check_built_in(run: Run) -> None:
 
 
 def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
-    """Returns the network of a policy.
+    """Returns the network of a policy with a built-in actor.
 
     Raises:
-        RunError: If the actor is not built in, or the format does not support it.
+        RunError: If the format does not support the actor.
     """
-    if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
-        raise RunError(f"only built-in actors can be exported; got {type(policy.actor)}")
-    network = policy.actor.network
+    network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):
         raise RunError(reason)
     return network

@@ -102,23 +102,13 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return steps.astype(np.int32), (31 - np.clip(exponents, SMALLEST, LARGEST)).astype(np.int32)
 
 
-def no_ranges() -> ValueError:
-    """Returns the error for a network that is not quantized."""
-    return ValueError("the network has no activation ranges: calibrate or train it for int8")
-
-
 def plan(network: ActorNetwork) -> IntegerPlan:
     """Converts a quantized actor to integers.
 
     Args:
         network: A quantized MLP.
-
-    Raises:
-        ValueError: If the network is not quantized.
     """
     architecture = network.architecture
-    if not architecture.quantized:
-        raise no_ranges()
     *ranges, of_actions, of_logits = network.ranges
     grids, count = [grid(*each) for each in ranges], architecture.head.continuous
     names = [f"hidden_{index}" for index in range(len(architecture.hidden_sizes))]

@@ -42,7 +42,7 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     """Writes `model.tflite`, which takes one observation at a time.
 
     Args:
-        network: The network, quantized for int8.
+        network: A network that LiteRT supports (see `refusal`), quantized for int8.
         precision: "float32", "int8", or "float16", which stores weights in 16 bits and computes in
             float32.
         folder: The directory to write to.
@@ -54,12 +54,9 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
         names of tensors.
 
     Raises:
-        ValueError: If LiteRT does not support the network, or the converted file does not match it.
+        ValueError: If LiteRT cannot represent a range, or the converted file does not match the
+            network.
     """
-    if reason := refusal(network.architecture, precision):
-        raise ValueError(reason)
-    if precision == "int8" and not network.architecture.quantized:
-        raise ValueError("an int8 file requires a quantized actor: calibrate it first")
     network = in_float32(network)
     if precision == "int8":
         data = with_integers(network, _converted(convertible(network), precision))

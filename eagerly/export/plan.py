@@ -111,7 +111,7 @@ class ExportPlan:
 
         Raises:
             RunError: If there are no observations for int8 calibration.
-            ValueError: If the network cannot be quantized.
+            ValueError: If an observation is not finite.
         """
         if self.precision != "int8":
             return self.network

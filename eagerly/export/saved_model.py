@@ -27,19 +27,14 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     """Writes `saved_model/`, whose signature `serving_default` takes batches of any size.
 
     Args:
-        network: The network.
+        network: A network that SavedModel supports (see `refusal`).
         precision: "float32".
         folder: The directory to write to.
         more: Ignored; used by other formats.
 
     Returns:
         The file names, inputs and outputs.
-
-    Raises:
-        ValueError: If SavedModel does not support the network.
     """
-    if reason := refusal(network.architecture, precision):
-        raise ValueError(reason)
     import tensorflow as tf
 
     from eagerly.export.tensorflow_graph import TensorFlowOperations, actor_function

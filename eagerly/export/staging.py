@@ -110,8 +110,6 @@ def publish(folder: Path, out: Path) -> None:
         OSError: If `out` cannot be written; `staged` then removes the renamed folder.
     """
     _make_durable(folder)
-    if os.path.lexists(out):
-        raise _taken(out)
     try:
         out.mkdir()  # fails if `out` exists; a rename would replace an empty directory
         folder.rename(out)

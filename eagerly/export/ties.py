@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eagerly.export.integers import multipliers, no_ranges
+from eagerly.export.integers import multipliers
 from eagerly.policies.integer_grids import LEAST, MOST, column_scales, grid, layer_integers
 from eagerly.policies.network import ActorNetwork
 
@@ -48,9 +48,6 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
         The network to export. It may have ties (see `count_ties`) only in columns of zeros, columns
         whose scale is determined by the bias, and columns whose scale is so small that every
         change of the scale leaves a sum near a boundary.
-
-    Raises:
-        ValueError: If the network is not quantized.
     """
     weights = dict(network.weights)
     for layer in _layers(network):
@@ -60,11 +57,7 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
 
 
 def count_ties(network: ActorNetwork) -> int:
-    """Counts the units of a quantized MLP that have a sum on which the runtimes disagree.
-
-    Raises:
-        ValueError: If the network is not quantized.
-    """
+    """Counts the units of a quantized MLP that have a sum on which the runtimes disagree."""
     count = 0
     for layer in _layers(network):
         kernel, bias = (network.weights[f"{layer.name}/{part}"] for part in ("kernel", "bias"))
@@ -74,8 +67,6 @@ def count_ties(network: ActorNetwork) -> int:
 
 def _layers(network: ActorNetwork) -> Iterator[_TiedLayer]:
     architecture = network.architecture
-    if not architecture.quantized:
-        raise no_ranges()
     *ranges, of_actions, of_logits = network.ranges
     grids, sizes = [grid(*each) for each in ranges], architecture.hidden_sizes
     for index, units in enumerate(sizes):

@@ -198,17 +198,11 @@ def _check_rounding(measured: dict[str, float]) -> None:
 
 
 def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    """Returns the `policy.json` entry of an evaluation, or None without one.
-
-    Raises:
-        FloatingPointError: If a return is not finite.
-    """
+    """Returns the `policy.json` entry of an evaluation, or None without one."""
     if evaluation is None:
         return None
     returns = [float(value) for value in evaluation.returns]
     mean, deviation = float(np.mean(returns)), float(np.std(returns))
-    if not math.isfinite(mean):
-        raise FloatingPointError(f"returns must be finite; got {returns}")
     return {"mean": mean, "std": deviation, "returns": returns}
 
 

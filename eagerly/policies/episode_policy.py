@@ -70,14 +70,12 @@ class Episodes(Saved):
         """Processes observations `[N, O]` and returns scores `[N, A]`, see `ActionHead`.
 
         Raises:
-            ValueError: If `acted` was not called after the previous observations, or N differs.
+            ValueError: If `acted` was not called after the previous observations.
         """
         if self._waits:
             raise ValueError(
                 "act was called twice in a row: after each act, call acted(actions, rewards, ended)"
             )
-        if len(observations) != self._count:
-            raise ValueError(f"expected {self._count} observations; got {len(observations)}")
         actions, self._state = self._policy.step(
             observations, self._actions, self._rewards, self._state
         )

@@ -47,10 +47,9 @@ class RunLock:
     def __init__(self, path: Path) -> None:
         self._path, self._files = path, RunFiles(path)
         self._identity: tuple[int, int] | None = None
-        self._file = self._locked()
-        while self._file is None:  # the file was replaced in the meantime
-            self._file = self._locked()
-        self._identity = _identity(os.fstat(self._file.fileno()))
+        while (file := self._locked()) is None:
+            pass  # the file was replaced in the meantime
+        self._file, self._identity = file, _identity(os.fstat(file.fileno()))
         _held[self._identity] = self
         with suppress(OSError):  # for example a full disk; the lock is still held
             os.ftruncate(self._file.fileno(), 0)
@@ -109,7 +108,7 @@ class RunLock:
             here = self._path.is_dir()
             what = "its lock was removed" if here else "the run directory was removed or moved"
             raise OSError(errno.ENOENT, what, str(self._path))
-        if self._file is None or _identity(found) != self._identity:
+        if _identity(found) != self._identity:
             raise OSError(f"{self._path} is no longer the directory that was opened")
         try:
             _take(self._file)
@@ -123,7 +122,7 @@ class RunLock:
 
     def close(self) -> None:
         """Releases the lock."""
-        if self._identity and self._file:
+        if self._identity:
             _held.pop(self._identity, None)
             self._file.close()
             self._identity = None

@@ -151,10 +151,8 @@ class Camera:
             The evaluation of the episode.
 
         Raises:
-            RunError: If the path has another suffix, or the video cannot be encoded or written.
+            RunError: If the video cannot be encoded or written.
         """
-        if path.suffix != ".mp4":
-            raise RunError(f"a video must end in .mp4; got {path}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="eagerly-") as folder:

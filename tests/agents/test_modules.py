@@ -88,9 +88,7 @@ def test_shared_variables_appear_only_in_the_first_group() -> None:
 
 
 def test_duplicate_module_names_are_rejected() -> None:
-    with pytest.raises(
-        ValueError, match=r"modules must have different names; got \['one', 'one'\]"
-    ):
+    with pytest.raises(ValueError, match=r"groups must have different names; got \['one', 'one', "):
         Modules(Module("one", Network()), Module("one", Network()))
 
 

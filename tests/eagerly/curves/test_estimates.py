@@ -71,8 +71,6 @@ def test_the_probability_of_improvement_counts_pairs() -> None:
     assert probability_of_improvement(first, second).value == 0.75
     same = [np.array([1.0, 1.0])]
     assert probability_of_improvement(same, same).value == 0.5
-    with pytest.raises(ValueError, match="the same number of tasks; got 1 and 2"):
-        probability_of_improvement(first, [*second, *second])
 
 
 def test_scores_are_normalized_by_random_and_reference_scores() -> None:
@@ -95,10 +93,8 @@ def test_a_baseline_scores_1_against_itself_and_its_uncertainty_counts() -> None
     assert found.high - found.low > fixed.high - fixed.low
 
 
-def test_a_scale_that_a_resample_could_invert_is_rejected() -> None:
+def test_a_scale_that_no_resample_can_invert_bounds_the_interval() -> None:
     better, tens = np.array([900.0, 1000.0, 1300.0]), np.array([-8.0, 0.0, 5.0, 150.0, 420.0])
-    with pytest.raises(ValueError, match=r"must exceed the random score 1\.7"):
-        relative([better], [tens], [1.7])
     assert relative([better], [tens], [-9.0]).high < 300
 
 

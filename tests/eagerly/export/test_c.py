@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -297,25 +298,19 @@ def test_the_header_compiles_as_c_plus_plus(tmp_path: Path) -> None:
         ({"quantized": True}, "float32", "is quantized, and C rounds differently"),
     ],
 )
-def test_unsupported_actors_raise_errors(
-    settings: dict[str, Any], precision: str, message: str, tmp_path: Path
+def test_the_reason_names_what_c_does_not_support(
+    settings: dict[str, Any], precision: str, message: str
 ) -> None:
     quantizes = settings.pop("quantized", False)
     network = quantised(actor(**settings)) if quantizes else actor(**settings)
-    with pytest.raises(ValueError, match=message):
-        c.convert(network, precision, tmp_path, low=LOW, high=HIGH)
-    assert not list(tmp_path.iterdir())
+    assert re.search(message, c.refusal(network.architecture, precision) or "")
 
 
-def test_int8_requires_quantization_ranges(tmp_path: Path) -> None:
+def test_a_float_actor_may_be_calibrated_for_int8() -> None:
     assert c.refusal(actor().architecture, "int8") is None
-    with pytest.raises(ValueError, match="calibrate or train it for int8"):
-        c.convert(actor(), "int8", tmp_path, low=LOW, high=HIGH)
 
 
-def test_wrong_bounds_and_non_finite_weights_raise_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must have shape \(2,\); got \(3,\) and \(2,\)"):
-        c.convert(actor(), "float32", tmp_path, low=np.zeros(3), high=HIGH)
+def test_non_finite_weights_and_bounds_raise_errors(tmp_path: Path) -> None:
     network = actor()
     network.weights["hidden_1/bias"][3] = np.nan
     with pytest.raises(ValueError, match="must be finite in float32; got nan"):
@@ -323,11 +318,3 @@ def test_wrong_bounds_and_non_finite_weights_raise_errors(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="must be finite in float32; got 1e\\+200"):
         c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH + 2e200)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_compiler_raises_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler -m32")
-    with pytest.raises(RuntimeError, match="C compiler 'no-such-compiler' not found: install gcc"):
-        c.compiled(tmp_path, tmp_path / "policy.so")

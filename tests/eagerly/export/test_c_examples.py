@@ -77,13 +77,6 @@ def test_examples_with_other_sizes_do_not_compile(tmp_path: Path) -> None:
         played(tmp_path)
 
 
-def test_examples_without_rows_raise_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"N > 0; got \(0, 5\) and \(0, 2\)"):
-        write_examples(tmp_path, np.zeros((0, 5)), np.zeros((0, 2)), 1e-5)
-    with pytest.raises(ValueError, match=r"got \(3, 5\) and \(2, 2\)"):
-        write_examples(tmp_path, np.zeros((3, 5)), np.zeros((2, 2)), 1e-5)
-
-
 @needs_compiler
 @pytest.mark.parametrize("normalizes", [False, True])
 def test_integer_examples_fail_when_one_relevant_weight_is_zero(

@@ -114,8 +114,7 @@ def test_an_actor_without_hidden_layers_is_calibrated() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.zeros((0, 3)), r"rows must have shape \[N, 3\], N > 0; got \(0, 3\)"),
-        (np.zeros((5, 4)), r"rows must have shape \[N, 3\]"),
+        (np.zeros((5, 4)), r"rows must have shape \[N, 3\]; got \(5, 4\)"),
         (np.full((5, 3), np.nan), "rows must be finite"),
     ],
 )
@@ -124,11 +123,13 @@ def test_unusable_rows_raise_errors(rows: np.ndarray, message: str) -> None:
         calibrated(network_of("box"), rows)
 
 
-def test_actors_that_cannot_be_quantized_raise_errors() -> None:
-    with pytest.raises(ValueError, match="an actor with encoders or a recurrent core cannot"):
-        calibrated(network_of("gru"), np.zeros((5, 3)))
-    with pytest.raises(ValueError, match="an actor with a state embedding cannot"):
-        calibrated(actor(encoder=EMBEDDING), np.zeros((5, 5)))
+def test_only_relu_mlps_can_be_quantized() -> None:
+    assert "encoders or a recurrent core cannot" in (
+        calibration.refusal(network_of("gru").architecture) or ""
+    )
+    assert "a state embedding cannot" in (
+        calibration.refusal(actor(encoder=EMBEDDING).architecture) or ""
+    )
     assert "layer normalization" in (
         calibration.refusal(network_of("layer norm").architecture) or ""
     )

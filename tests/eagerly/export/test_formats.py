@@ -41,6 +41,12 @@ def test_no_format_is_suggested_for_an_actor_with_images(name: str) -> None:
     assert reason.endswith("load_policy runs such an actor with only NumPy")
 
 
+def test_a_missing_compiler_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -m32")
+    with pytest.raises(RunError, match="'no-such-compiler' was not found: install gcc or clang"):
+        FORMATS["c"].check_installed()
+
+
 def test_unknown_formats_and_precisions_raise_errors() -> None:
     assert format_of("c", "int8") is FORMATS["c"]
     with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):

@@ -139,11 +139,6 @@ def test_a_bias_is_preserved_for_weights_of_any_size(smaller: float) -> None:
     np.testing.assert_array_equal(plan(found).hidden[0](int8_rows(10, 5))[:, 1], 100 - 128)
 
 
-def test_a_network_without_ranges_raises_an_error() -> None:
-    with pytest.raises(ValueError, match="no activation ranges: calibrate or train it"):
-        plan(actor())
-
-
 @pytest.mark.parametrize(
     ("low", "high", "zero_point"),
     [(-4.0, 4.0, 0), (-10.0, 10.0, 0), (-3.0, 3.0, 0), (-1.0, 101.0, -125), (-3.0, 99.0, -120)],

@@ -124,11 +124,6 @@ def test_an_int8_file_equals_the_quantized_actor(space: str, tmp_path: Path) -> 
         assert np.abs(steps_apart).max() <= 4
 
 
-def test_an_actor_must_be_calibrated_before_int8() -> None:
-    with pytest.raises(ValueError, match="calibrate it first"):
-        litert.convert(network_of("box"), "int8", Path())
-
-
 def test_a_range_that_the_converter_treats_as_empty_raises_an_error(tmp_path: Path) -> None:
     ranges = [(-3.0, 3.0), (0.0, 1e-6), (0.0, 3.0), (-3.0, 3.0), (-1.0, 1.0)]
     with pytest.raises(ValueError, match="the range of hidden_0, 0 to 1e-06: it must be wider"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from eagerly.export.integers import IntegerLayer, plan
 from eagerly.export.ties import count_ties, without_ties
@@ -97,10 +96,3 @@ def test_a_unit_whose_bias_determines_its_scale_is_unchanged() -> None:
     network.weights["hidden_0/kernel"][:, 1] *= np.float32(1e-9)
     after = without_ties(quantised(network)).weights["hidden_0/kernel"][:, 1]
     np.testing.assert_array_equal(after, network.weights["hidden_0/kernel"][:, 1])
-
-
-def test_a_network_without_ranges_raises_an_error() -> None:
-    with pytest.raises(ValueError, match="no activation ranges"):
-        without_ties(actor())
-    with pytest.raises(ValueError, match="no activation ranges"):
-        count_ties(actor())

@@ -247,10 +247,8 @@ def test_an_environment_that_cannot_be_rendered_is_rejected_before_a_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_other_suffixes_and_unwritable_paths_are_rejected(tmp_path: Path) -> None:
+def test_unwritable_paths_are_rejected(tmp_path: Path) -> None:
     camera = Camera(environment_maker("Pendulum-v1"))
-    with pytest.raises(RunError, match=r"a video must end in .mp4; got .*a.gif"):
-        camera.record(lambda observation: np.zeros(1), 0, tmp_path / "a.gif")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         camera.record(lambda observation: np.zeros(1), 0, tmp_path / "file" / "a.mp4")
