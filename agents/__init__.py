@@ -55,13 +55,13 @@ def agent_name(agent: str | type) -> str:
     """Returns the name by which a run imports an agent.
 
     Args:
-        agent: The agent class, or its name, which is returned unchanged.
+        agent: The agent class, or its name; "TD3" is the same as "td3".
 
     Raises:
         RunError: If the class cannot be imported by name.
     """
     if isinstance(agent, str):
-        return agent
+        return agent.lower() if agent.lower() in _AGENTS else agent
     place = f"{agent.__module__}:{agent.__qualname__}"
     for name, (home, _) in _AGENTS.items():
         if place == f"eagerly.agents.{home}":

@@ -13,6 +13,7 @@ from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
 from eagerly.storage.run_settings import format_setting
+from eagerly.suggestions import AGENT_NAMES, RUN_NAMES
 from eagerly.version import __version__
 
 project, author, release = "eagerly", "the eagerly authors", __version__
@@ -98,6 +99,17 @@ def _write_settings(app: Any) -> None:
             f"`{flag_name(k)} {format_setting(v)}`" for k, v in preset.settings.items()
         )
         lines.append(f"| {env} | {settings or 'the defaults'} | {preset.evidence} |")
+    lines += [
+        "",
+        "## Names in other libraries",
+        "",
+        "An error about one of these names suggests the setting of this package.",
+        "",
+        "| other name | setting |",
+        "|---|---|",
+    ]
+    for other, names in sorted((AGENT_NAMES | RUN_NAMES).items()):
+        lines.append(f"| `{other}` | {', '.join(f'`{name}`' for name in names)} |")
     (_HERE / "settings.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from eagerly.agents import agent_name
 from eagerly.agents.agent import Agent
 from eagerly.environments.factory import environment_maker
 from eagerly.policies.policy import Policy
@@ -93,8 +92,7 @@ def train(
         KeyboardInterrupt: After SIGINT, and as its subclass `Terminated` after SIGTERM or SIGHUP.
     """
     given = {"env": env, **settings}
-    run = open_run(run_dir, agent_name(agent), given, override=override, trust=trust)
-    return _trained(run, callbacks)
+    return _trained(open_run(run_dir, agent, given, override=override, trust=trust), callbacks)
 
 
 def resume(

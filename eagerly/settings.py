@@ -17,9 +17,10 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from eagerly.importing import FACTORY, split_name
+from eagerly.suggestions import suggestion
 
 _SHOWN = 200  # maximum characters of a value in messages, since files may hold any value
 _KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
@@ -204,6 +205,18 @@ class Settings:
     WITHOUT: ClassVar[Collection[str]] = frozenset()
     SETTINGS: ClassVar[dict[str, Setting]] = {}
     GROUPS: ClassVar[tuple[Group, ...]] = ()
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Rejects unknown settings.
+
+        Raises:
+            TypeError: If a setting does not exist. The message suggests the intended one.
+        """
+        for name in given:
+            if name not in cls.SETTINGS:
+                problem = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{problem}. {suggestion(name, cls.SETTINGS)}".removesuffix(". "))
+        return super().__new__(cls)
 
     def __init_subclass__(cls) -> None:
         """Turns the subclass into a dataclass.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
+
+from eagerly.settings import flag_name
+from eagerly.suggestions import suggestion
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 WHICH = click.option(
@@ -24,6 +28,20 @@ class Command(click.Command):
         settings = {"max_content_width": 100, "show_default": True}
         more["context_settings"] = settings | more.get("context_settings", {})
         super().__init__(*args, **more)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses arguments. The error about an unknown option suggests the intended one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = [name for param in self.get_params(ctx) if (name := param.name)]
+            hint = self.suggestion(error.option_name.lstrip("-").replace("-", "_"), names)
+            problem = f"No such option {error.option_name!r}. {hint}".rstrip()
+            raise click.UsageError(problem, ctx) from None
+
+    def suggestion(self, name: str, known: Collection[str]) -> str:
+        """Returns a sentence for the error about an unknown option, or ""."""
+        return suggestion(name, known, flag_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command and converts `KeyboardInterrupt` into an exit code."""

@@ -14,13 +14,14 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
-from eagerly.agents import agent_names, config_class
+from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
@@ -36,10 +37,12 @@ from eagerly.scripts.flags import (
 )
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, sanitize, tell
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
+from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, presets
 from eagerly.storage.run import open_run
+from eagerly.storage.run_settings import declared_settings
 from eagerly.training.signals import StopSignals
 
 
@@ -50,8 +53,9 @@ class _Commands(CommandGroup):
         return [*agent_names(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in agent_names() and ":" not in cmd_name:
-            return super().get_command(ctx, cmd_name)
+        cmd_name = agent_name(cmd_name)
+        if found := super().get_command(ctx, cmd_name):
+            return found
         with quiet_tensorflow():
             try:
                 config = config_class(cmd_name)
@@ -112,8 +116,18 @@ def main() -> None:
     """
 
 
+class _Resume(SettingsCommand):
+    """The command `resume`, which accepts only settings that do not change the result."""
+
+    def suggestion(self, name: str, known: Collection[str]) -> str:
+        if any(name in declared_settings(agent) for agent in agent_names()):
+            words = f"train AGENT --run-dir RUN_DIR --override {flag_name(name)} ..."
+            return f"Resuming keeps this setting. Change it with {words}"
+        return super().suggestion(name, known)
+
+
 @main.command(
-    cls=SettingsCommand,
+    cls=_Resume,
     params=[
         click.Argument(["run_dir"], type=click.Path(path_type=Path)),
         *_process_options(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib.util
 import io
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -30,6 +32,20 @@ from eagerly.importing import (
 )
 
 Factory = Callable[..., gymnasium.Env]
+
+# Ids of environments in other packages: (pattern, module, name of the package for pip).
+_PACKAGES = (
+    (
+        "Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen",
+        "gymnasium_robotics",
+        "gymnasium-robotics",
+    ),
+    ("Panda(Reach|Push|Slide|Pick|Stack|Flip)", "panda_gym", "panda-gym"),
+    ("(highway|merge|roundabout|parking|intersection|racetrack)-", "highway_env", "highway-env"),
+    ("Meta-World/", "metaworld", "metaworld"),
+    ("dm_control/", "shimmy", "'shimmy[dm-control]'"),
+    ("myo", "myosuite", "myosuite"),
+)
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -176,13 +192,21 @@ def environment_maker(
     register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
-        before = f"{package}:" if package else ""
-        near = [before + n for n in difflib.get_close_matches(name, gymnasium.registry, n=3)]
-        hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        if not package:
-            hint += "Use package:id if a package registers it."
-        raise RunError(f"unknown environment {env!r}. {hint}".rstrip())
+        raise RunError(f"unknown environment {env!r}. {_hint(package, name)}".rstrip())
     return EnvironmentMaker(env, spec, kwargs, local)
+
+
+def _hint(package: str, name: str) -> str:
+    """Returns the advice about an unknown environment."""
+    for pattern, module, project in _PACKAGES:
+        if not package and re.match(pattern, name):
+            missing = importlib.util.find_spec(module) is None
+            return f"Use {module}:{name}{f', after pip install {project}' if missing else ''}."
+    ids = {str(known).lower(): str(known) for known in gymnasium.registry}
+    before = f"{package}:" if package else ""
+    near = [before + ids[each] for each in difflib.get_close_matches(name.lower(), ids, n=3)]
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return hint if package else hint + "Use package:id if a package registers it."
 
 
 def _import(package: str, env: str, run_dir: Path | None) -> str:
@@ -203,9 +227,28 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         ) from error
 
 
-def environment_name(env: str | Factory) -> str:
-    """Returns the name stored in a run directory: the id, or a factory's `factory_name`."""
-    return env if isinstance(env, str) else factory_name(env)
+def environment_name(env: Any) -> str:
+    """Returns the name stored in a run directory: the id, or a factory's `factory_name`.
+
+    Raises:
+        RunError: If `env` is neither an id nor a factory, or a partial with arguments.
+    """
+    if isinstance(env, str):
+        return env
+    if callable(env):
+        return factory_name(env)
+    advice = "pass its id, its class, or a function that creates it, such as lambda: MyEnv(...)"
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        advice = f"pass a single environment, and num_envs={env.num_envs} for several copies"
+    elif isinstance(env, gymnasium.Env):
+        advice = (
+            "A run creates several environments, for example to evaluate and to resume: pass the "
+            "class, or lambda: MyEnv(...)"
+        )
+    raise RunError(
+        "env must be a Gymnasium id, or a class or function that returns a new environment on "
+        f"every call; got an instance of {type(env).__name__}: {advice}"
+    )
 
 
 def factory_name(factory: Callable[..., Any]) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
-
+from eagerly.agents import agent_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
@@ -26,6 +25,7 @@ from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
 from eagerly.storage.run_settings import (
     as_saved,
     build,
+    check_names,
     check_saved,
     declared_settings,
     format_setting,
@@ -216,7 +216,7 @@ class Run:
 
 def open_run(
     path: str | Path | None,
-    agent: str | None,
+    agent: str | type | None,
     given: Mapping[str, Any],
     *,
     override: bool = False,
@@ -230,7 +230,7 @@ def open_run(
 
     Args:
         path: The run directory; None generates a new one under `runs/`.
-        agent: Name of the agent; None opens existing runs only.
+        agent: Name or class of the agent; None opens existing runs only.
         given: Settings given by the user, by name. `preset` names one of `presets`; the other given
             settings take precedence over it. A new run uses the preset of its environment by
             default. In a saved run, settings that are not given keep their saved values. Given
@@ -244,30 +244,28 @@ def open_run(
             untrusted code, or a setting is invalid.
     """
     path = None if path is None else Path(path)
-    _check_env(given.get("env"))
+    name = None if agent is None else agent_name(agent)
+    if given.get("env") is not None:
+        environment_name(given["env"])
     if path is not None:
         _check_path(path)
     if path is not None and _is_run(path):
-        return _continued(path, agent, given, override, trust)
-    if agent is None:
+        return _continued(path, name, given, override, trust)
+    if name is None:
         raise RunError(f"{path} is not a run directory: it has no config.json")
     if path is not None and path.exists() and not _is_empty(path):
         raise RunError(
             f"{path} exists but is not a run directory (no config.json): choose another --run-dir"
         )
+    check_names(given, {*declared_settings(name), "preset"})
     if not given.get("env"):
         raise RunError("a new run needs an environment: set --env, for example HalfCheetah-v5")
-    settings, preset = with_preset(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
-    config, agent_config = build(agent, settings, is_new=True)
+    settings, preset = with_preset(name, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
+    config, agent_config = build(name, settings, is_new=True)
     _check_effect(config, agent_config, given)
-    if config.steps <= config.warmup_steps:
-        _log.warning(
-            f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
-            f"which is {config.warmup_steps} (preset {preset})"
-        )
     return Run(
-        path or _made_up_path(agent, config),
-        agent,
+        path or _made_up_path(name, config),
+        name,
         config,
         agent_config,
         is_new=True,
@@ -284,17 +282,6 @@ def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
         agent_config.check_effect(given)
     except ValueError as error:
         raise RunError(str(error)) from error
-
-
-def _check_env(env: Any) -> None:
-    """Raises a `RunError` if `env` is an instance instead of an id or factory."""
-    if isinstance(env, gymnasium.Env):
-        raise RunError(
-            "env must be a Gymnasium id, or a class or function that returns a new environment on "
-            f"every call; got an instance of {type(env).__name__}. A run creates several "
-            "environments, for example to evaluate and to resume: pass the class, or "
-            "lambda: MyEnv(...)"
-        )
 
 
 def _check_path(path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from eagerly.agents import agent_names, config_class
@@ -15,6 +14,7 @@ from eagerly.importing import split_name
 from eagerly.settings import Setting, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.trust import FACTORIES
+from eagerly.suggestions import suggestion
 
 _RESERVED = {"agent", "preset"}
 
@@ -61,16 +61,20 @@ def build(
     """
     known, config = declared_settings(agent), config_class(agent)
     values = {**config.RUN_DEFAULTS, **settings} if is_new else settings
-    if unknown := sorted(values.keys() - known.keys()):
-        close = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise RunError(f"unknown settings: {', '.join(unknown)}{hint}")
+    check_names(values, known)
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     of_agent = {n: values.pop(n) for n in config.SETTINGS if n in values}
     try:
         return RunConfig(**values), config(**of_agent)
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Raises a `RunError` if a name is not among the known settings, with suggestions."""
+    if unknown := sorted({*names} - {*known}):
+        hints = filter(None, (suggestion(name, {*known, "run_dir"} - {name}) for name in unknown))
+        raise RunError(" ".join([f"unknown settings: {', '.join(unknown)}.", *hints]))
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:

@@ -185,6 +185,11 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
         )
     except ValueError as error:  # an incompatible accumulator or policy lag
         raise RunError(str(error)) from error
+    if run.is_new and config.steps <= config.warmup_steps:
+        _log.warning(
+            f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
+            f"which is {config.warmup_steps} (preset {run.preset})"
+        )
     return Assembly(
         agent,
         buffer,

@@ -48,6 +48,12 @@ def test_a_run_is_trained_stopped_resumed_and_returned(tmp_path: Path) -> None:
 
 
 def test_an_environment_instance_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunError, match="of SyncVectorEnv: pass a single environment, and num_envs=2"
+    ):
+        eagerly.train("td3", gymnasium.make_vec("Pendulum-v1", num_envs=2))
+    with pytest.raises(RunError, match="got an instance of EnvSpec: pass its id"):
+        eagerly.train("td3", gymnasium.spec("Pendulum-v1"))
     with pytest.raises(RunError, match=r"got an instance of Counting.*pass the class, or lambda"):
         eagerly.train("td3", Counting(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 

@@ -65,7 +65,8 @@ def test_a_new_run_directory_is_created_by_default(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--env", "HalfCheeta-v5"], "Did you mean HalfCheetah-v5"),
+        (["--env", "halfcheetah-v5"], "Did you mean HalfCheetah-v5"),
+        (["--env", "PandaReach-v3"], "Use panda_gym:PandaReach-v3, after pip install panda-gym"),
         (["--env", "NeedsPackage-v0"], "package that is missing"),
         (["--env", "TextActions-v0"], "actions must be a Box, a discrete space"),
         (["--env", "TextObservations-v0"], "which networks cannot read"),
@@ -78,17 +79,33 @@ def test_a_new_run_directory_is_created_by_default(
         (["--env", "Long-v0", "--num-envs", "two"], "'two' is not a valid integer"),
         (["--env", "Long-v0", "--hidden-sizes", "a,b"], "expected a list such as 256,256"),
         (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),
-        (["--env", "Long-v0", "--leraning-rate", "1"], "No such option"),
+        (["--env", "Long-v0", "--gamma", "1"], r"No such option '--gamma'\. Use --discount\."),
     ],
 )
 def test_invalid_input_fails_without_writing_anything(
     tmp_path: Path, words: list[str], message: str
 ) -> None:
     run = tmp_path / "run"
-    code, output = invoke(train.main, "td3", "--run-dir", str(run), *words)
+    code, output = invoke(train.main, "td3", "--run-dir", str(run), "--steps", "50", *words)
     assert code != 0
     assert re.search(message, output), output
+    assert "random and nothing is learned" not in output
     assert not run.exists()
+
+
+def test_unknown_agents_and_options_of_resume_are_explained(tmp_path: Path) -> None:
+    code, output = invoke(train.main, "sac", "--env", "Long-v0")
+    assert (code, "agent must be one of ddpg, td3, td7, or module:Class; got 'sac'" in output) == (
+        2,
+        True,
+    )
+    code, output = invoke(train.main, "resume", str(tmp_path), "--actor-learning-rate", "1")
+    assert (code, "train AGENT --run-dir RUN_DIR --override --actor-learning-rate" in output) == (
+        2,
+        True,
+    )
+    code, output = invoke(train.main, "TD3", "--env", "Long-v0", "--print-config")
+    assert (code, output.startswith("# ")) == (0, True)
 
 
 def test_every_command_rejects_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
@@ -190,7 +207,7 @@ def test_options_take_precedence_over_a_config_file(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("env = ", "--config config.toml cannot be read: Invalid value"),
-        ("n_steps = 3", "unknown settings: n_steps (did you mean n_step?)"),
+        ("n_steps = 3", "unknown settings: n_steps. Use n_step."),
         ("n_step = 2.5", "n_step must be of type int; got 2.5"),
         ("[run]\nsteps = 3", "unknown settings: run"),
     ],

@@ -16,7 +16,6 @@ from eagerly.storage.presets import ENVIRONMENTS, presets
 from eagerly.storage.run import Run
 from eagerly.storage.run_settings import format_setting
 from tests.helpers import ROOT
-from tests.small_runs import logged
 
 
 def _opened(tmp_path: Path, agent: str = "td3", **given: Any) -> Run:
@@ -74,19 +73,6 @@ def test_given_settings_take_precedence_over_the_preset(tmp_path: Path) -> None:
     assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)
     acting = "actor_learning_rate 0.001, critic_learning_rate 0.001"
     assert run.preset == f"Pendulum-v1: {acting}; overridden: warmup_steps 7"
-
-
-def test_a_run_that_would_end_before_it_learns_is_reported(tmp_path: Path) -> None:
-    with logged() as lines:
-        _opened(tmp_path, env="Ant-v5", steps=25_000)
-    (line,) = lines
-    assert line == (
-        "all 25000 steps are random and nothing is learned: reduce --warmup-steps, which is 25000 "
-        "(preset Ant-v5: warmup_steps 25000)"
-    )
-    with logged() as lines:
-        _opened(tmp_path, env="Ant-v5", steps=25_001)
-    assert not lines
 
 
 def test_another_preset_or_the_defaults_can_be_selected(tmp_path: Path) -> None:

@@ -150,13 +150,15 @@ def test_settings_out_of_range_or_inconsistent_are_rejected(tmp_path: Path) -> N
         ({"tau": 2.0}, r"tau must be above 0 and at most 1; got 2.0"),
         ({"replay_capacity": 3, "num_envs": 4}, r"replay_capacity must be at least num_envs \(4\)"),
         ({"seed": -1}, r"seed must be at least 0 and at most 2,147,483,647; got -1"),
-        ({"tua": 0.1}, r"unknown settings: tua \(did you mean tau\?\)"),
+        ({"tua": 0.1, "gamma": 1}, "unknown settings: gamma, tua. Use discount. Use tau."),
         ({"policy_lag": -1}, r"policy_lag must be at least 0 and at most 1; got -1"),
     ):
         with pytest.raises(RunError, match=message):
             open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"} | settings)
     with pytest.raises(RunError, match="set --env"):
         open_run(tmp_path / "run", "td3", {})
+    with pytest.raises(RunError, match=r"unknown settings: environment\. Use env\."):
+        open_run(tmp_path / "run", "td3", {"environment": "Pendulum-v1"})
 
 
 def test_generated_run_directories_have_readable_and_unique_names(

@@ -188,14 +188,19 @@ def test_a_run_finishes_once_an_evaluation_reaches_the_return(
     _same(train(stop_at_return=41.0, steps=240), straight)
 
 
-def test_messages_are_logged_by_the_packages_loggers(
+def test_a_run_that_ends_before_it_learns_is_reported_by_the_packages_logger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "eagerly"):
-        open_run(tmp_path / "run", "td3", SMALL | {"steps": 100})
+    for steps in (100, 101):
+        run = open_run(tmp_path / str(steps), "td3", SMALL | {"steps": steps, "warmup_steps": 100})
+        with caplog.at_level(logging.INFO, "eagerly"), Trainer(run):
+            pass
     (record,) = caplog.records
-    assert (record.name, record.levelname) == ("eagerly.storage.run", "WARNING")
-    assert record.getMessage().startswith("all 100 steps are random and nothing is learned")
+    assert (record.name, record.levelname) == ("eagerly.training.assembly", "WARNING")
+    assert record.getMessage() == (
+        "all 100 steps are random and nothing is learned: reduce --warmup-steps, which is 100 "
+        "(preset defaults: the defaults)"
+    )
 
 
 def test_progress_reports_stop_the_run_once_nobody_reads_them(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""Suggests the intended setting for an unknown name, which may come from another library.
+
+The table covers Stable-Baselines3 and RL Baselines3 Zoo, CleanRL, Spinning Up, Tianshou, RLlib and
+the code of the TD3 authors.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection
+
+_LEARNING_RATES = ("actor_learning_rate", "critic_learning_rate")
+# Other names of agent settings, each with our names.
+AGENT_NAMES: dict[str, tuple[str, ...]] = {
+    "act_noise": ("exploration_noise",),
+    "action_noise": ("exploration", "exploration_noise"),
+    "activation_fn": ("activation",),
+    "actor_lr": ("actor_learning_rate",),
+    "alpha": ("prioritized_exponent", "lap_exponent"),
+    "beta": ("prioritized_correction",),
+    "clip_grad": ("clip_gradients",),
+    "critic_lr": ("critic_learning_rate",),
+    "expl_noise": ("exploration_noise",),
+    "gamma": ("discount",),
+    "goal_selection_strategy": ("hindsight",),
+    "grad_clip": ("clip_gradients",),
+    "hidden_size": ("hidden_sizes",),
+    "hidden_units": ("hidden_sizes",),
+    "learning_rate": _LEARNING_RATES,
+    "lr": _LEARNING_RATES,
+    "lr_schedule": ("schedule", "schedule_steps", "schedule_end"),
+    "max_grad_norm": ("clip_gradients",),
+    "n_sampled_goal": ("hindsight_goals",),
+    "n_steps": ("n_step",),
+    "net_arch": ("hidden_sizes",),
+    "noise_clip": ("target_noise_clip",),
+    "noise_std": ("exploration_noise",),
+    "noise_type": ("exploration",),
+    "norm_obs": ("normalize_observations",),
+    "norm_reward": ("normalize_rewards",),
+    "normalize": ("normalize_observations", "normalize_rewards"),
+    "pi_lr": ("actor_learning_rate",),
+    "policy_freq": ("policy_delay",),
+    "policy_frequency": ("policy_delay",),
+    "policy_kwargs": ("hidden_sizes", "activation"),
+    "policy_noise": ("target_noise",),
+    "polyak": ("tau",),
+    "prioritized_replay": ("sampling",),
+    "prioritized_replay_alpha": ("prioritized_exponent",),
+    "prioritized_replay_beta": ("prioritized_correction",),
+    "q_lr": ("critic_learning_rate",),
+    "replay_buffer_class": ("sampling", "hindsight"),
+    "target_policy_noise": ("target_noise",),
+    "target_update_interval": ("copy_every",),
+    "train_batch_size": ("batch_size",),
+    "twin_q": ("n_critics",),
+}
+# Other names of run settings and of the argument run_dir.
+RUN_NAMES: dict[str, tuple[str, ...]] = {
+    "buffer_capacity": ("replay_capacity",),
+    "buffer_size": ("replay_capacity",),
+    "capture_video": ("video_every_steps",),
+    "checkpoint_freq": ("checkpoint_every_steps",),
+    "checkpoint_frequency": ("checkpoint_every_steps",),
+    "cuda": ("device",),
+    "env_config": ("env_kwargs",),
+    "env_id": ("env",),
+    "env_name": ("env",),
+    "environment": ("env",),
+    "eval_episodes": ("evaluation_episodes",),
+    "eval_every": ("evaluate_every_steps",),
+    "eval_freq": ("evaluate_every_steps",),
+    "eval_frequency": ("evaluate_every_steps",),
+    "evaluation_interval": ("evaluate_every_steps",),
+    "exp_name": ("run_dir",),
+    "gradient_steps": ("replay_ratio",),
+    "learning_starts": ("warmup_steps",),
+    "load_model": ("init_from",),
+    "log_dir": ("run_dir",),
+    "logdir": ("run_dir",),
+    "max_ep_len": ("evaluation_steps_limit",),
+    "max_steps": ("steps",),
+    "max_timesteps": ("steps",),
+    "memory_size": ("replay_capacity",),
+    "n_envs": ("num_envs",),
+    "n_eval_episodes": ("evaluation_episodes",),
+    "n_timesteps": ("steps",),
+    "num_env_runners": ("num_envs", "num_collectors"),
+    "num_test_episodes": ("evaluation_episodes",),
+    "num_timesteps": ("steps",),
+    "num_workers": ("num_envs", "num_collectors"),
+    "output_dir": ("run_dir",),
+    "random_steps": ("warmup_steps",),
+    "replay_size": ("replay_capacity",),
+    "save_every": ("checkpoint_every_steps",),
+    "save_freq": ("checkpoint_every_steps",),
+    "start_steps": ("warmup_steps",),
+    "start_timesteps": ("warmup_steps",),
+    "tensorboard_log": ("run_dir",),
+    "timesteps": ("steps",),
+    "total_timesteps": ("steps",),
+    "train_freq": ("replay_ratio",),
+    "update_after": ("warmup_steps",),
+    "update_every": ("updates_per_call",),
+    "update_per_step": ("replay_ratio",),
+    "utd": ("replay_ratio",),
+    "utd_ratio": ("replay_ratio",),
+}
+# Additions to the suggestion, by the other name or by the setting.
+_ADDITIONS = {
+    "gradient_steps": ", which is gradient_steps / train_freq",
+    "polyak": ", which is 1 - polyak",
+    "run_dir": ", an argument of train and an option",
+    "train_freq": ", which is gradient_steps / train_freq",
+}
+
+
+def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
+    """Returns a sentence that names the intended setting, such as "Use discount.", or "".
+
+    Args:
+        unknown: The unknown name.
+        known: Names that exist.
+        spell: Converts a name to the form to print, such as a command-line option.
+    """
+    name = unknown.lower().replace("-", "_")
+    meant = [each for each in (AGENT_NAMES | RUN_NAMES).get(name, (name,)) if each in known]
+    meant = meant or difflib.get_close_matches(name, known, 1)
+    if meant:
+        addition = _ADDITIONS.get(name) or _ADDITIONS.get(meant[0], "")
+        return f"Use {' and '.join(map(spell, meant))}{addition}."
+    if name in RUN_NAMES:
+        return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
+    return ""
