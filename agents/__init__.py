@@ -37,6 +37,9 @@ def agent_class(name: str) -> Any:
     if name in _AGENTS:
         return _registered(_AGENTS[name][0])
     module, attribute = split_name(name, "agent", f"one of {', '.join(_AGENTS)}, or module:Class")
+    # Before the user's module, which may import Keras: it then has the TensorFlow backend.
+    from eagerly.agents.agent import Agent
+
     try:
         kind = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -44,8 +47,6 @@ def agent_class(name: str) -> Any:
             f"agent {name} cannot be imported: {error}. Run from the directory that contains it, "
             "or add that directory to PYTHONPATH"
         ) from error
-    from eagerly.agents.agent import Agent
-
     if not (isinstance(kind, type) and issubclass(kind, Agent)):
         raise ValueError(f"agent {name} must be a subclass of eagerly.agents.agent.Agent")
     return kind

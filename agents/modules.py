@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.networks.models import Model, build_optimizer, copy_variables, optimizer_variables
+
+if TYPE_CHECKING:
+    import keras
 
 
 class Module:
@@ -59,7 +61,7 @@ class Module:
             build_optimizer(optimizer, self.learned)
             rate = optimizer.learning_rate
             # Learning rates that are not variables, such as schedules, are not in checkpoints.
-            self._learning_rate = rate.numpy() if isinstance(rate, keras.Variable) else None
+            self._learning_rate = rate.numpy() if hasattr(rate, "assign") else None
 
     def __call__(self, *inputs: Any, training: bool = False) -> tf.Tensor:
         """Calls the network. With `training`, running statistics are updated from the inputs."""

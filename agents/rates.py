@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
-from keras.optimizers import schedules
 
-from eagerly.agents.adam import Adam
 from eagerly.agents.agent_settings import CONSTANT, OPTIMIZER
 from eagerly.agents.clock import Clock
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.modules import Modules
+from eagerly.networks.optimizers import Adam, UpdateSchedule, decay
 
 
 class LearningRates:
@@ -34,9 +31,10 @@ class LearningRates:
             name: Name of the optimizer, such as "actor_optimizer".
         """
         config = self._config
-        follows: float | schedules.LearningRateSchedule = rate
+        follows: float | UpdateSchedule = rate
         if config.schedule != CONSTANT:
-            follows = _OfUpdate(self._clock, self._schedule(rate))
+            schedule = decay(config.schedule, rate, config.schedule_steps, config.schedule_end)
+            follows = UpdateSchedule(self._clock.passed, schedule)
         made = Adam(
             follows,
             epsilon=config.adam_epsilon,
@@ -65,12 +63,6 @@ class LearningRates:
                     "the settings"
                 )
 
-    def _schedule(self, rate: float) -> schedules.LearningRateSchedule:
-        steps, end = self._config.schedule_steps, self._config.schedule_end
-        if self._config.schedule == "cosine":
-            return schedules.CosineDecay(rate, steps, alpha=end)
-        return schedules.PolynomialDecay(rate, steps, end_learning_rate=end * rate)
-
     def metrics(self) -> dict[str, tf.Tensor]:
         """Returns the learning rates of the current update, if they follow a schedule."""
         if self._config.schedule == CONSTANT:
@@ -79,14 +71,3 @@ class LearningRates:
             f"learning_rate/{each.name.removesuffix('_optimizer')}": each.learning_rate
             for each in self._made
         }
-
-
-class _OfUpdate(schedules.LearningRateSchedule):
-    """Evaluates a schedule at the update number, because optimizers only count their own steps."""
-
-    def __init__(self, clock: Clock, schedule: schedules.LearningRateSchedule) -> None:
-        super().__init__()
-        self._clock, self._schedule = clock, schedule
-
-    def __call__(self, step: Any) -> Any:
-        return self._schedule(self._clock.passed())

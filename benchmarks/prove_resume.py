@@ -23,7 +23,6 @@ import click
 
 from eagerly.benchmarks.killing import Training, Trial
 from eagerly.benchmarks.ray_cluster import RayCluster
-from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command
 
 
@@ -98,8 +97,7 @@ def main(
             trial.cluster = opened.enter_context(RayCluster(folder))
             trial.collectors = f"ray:{trial.cluster.address}"
         moments = trial.killed(steps, kills)
-    with quiet_tensorflow():
-        result = _compared(folder)
+    result = _compared(folder)
     _print(result, moments, kill_seed)
     if json_path:
         about = {"command": [*words, *flags], "kill_seed": kill_seed, "kills": moments}

@@ -10,7 +10,6 @@ import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
-from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.flags import format_seeds, parse_seeds
 from eagerly.scripts.output import say, write_page
@@ -65,10 +64,9 @@ def main(
     folder. At the end, all gates are checked and written to gates.md. The exit code is 1 if a gate
     of the selected parts fails, or if it cannot be decided because runs are missing.
     """
-    with quiet_tensorflow():
-        from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table
-        from eagerly.benchmarks.measuring import peers_python
-        from eagerly.benchmarks.reproduction import Reproduction
+    from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table
+    from eagerly.benchmarks.measuring import peers_python
+    from eagerly.benchmarks.reproduction import Reproduction
 
     grid = parts(seeds)
     reproduction = Reproduction(output, work, lambda: peers_python(peers, say), say)

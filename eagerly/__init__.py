@@ -1,16 +1,20 @@
 """Deterministic actor-critic agents for continuous control in TensorFlow 2 and Keras 3.
 
 The public names are listed in `__init__.pyi` and imported on first use, so that `import eagerly`
-has no side effects and does not load TensorFlow.
+does not load TensorFlow. When TensorFlow is imported later, its startup messages are hidden and
+Keras uses the TensorFlow backend.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lazy_loader
 
+from eagerly.importing import around_import
 from eagerly.version import __version__ as __version__
 
 # An editable install imports this file through a symlink. With the resolved path, debuggers and
@@ -20,11 +24,20 @@ __path__ = [str(Path(__file__).resolve().parent)]
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
+@contextmanager
+def _importing_tensorflow() -> Iterator[None]:
+    from eagerly.keras_backend import tensorflow_backend
+    from eagerly.quiet import quiet
+
+    with quiet(), tensorflow_backend():
+        yield
+
+
+around_import("tensorflow", _importing_tensorflow)
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'eagerly' has no attribute {name!r}")
-    from eagerly.quiet import quiet_tensorflow
-
-    with quiet_tensorflow():
-        value = globals()[name] = _import(name)
+    value = globals()[name] = _import(name)
     return value

@@ -43,21 +43,15 @@ def working_directory_last() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def around_import(
-    name: str, context: Callable[[], AbstractContextManager[object]]
-) -> Callable[[], None]:
+def around_import(name: str, context: Callable[[], AbstractContextManager[object]]) -> None:
     """Enters a context when a module is first imported, for the duration of that import.
 
     Args:
-        name: The module, which must not be imported yet.
+        name: The module. Nothing happens if it is already imported.
         context: Creates the context.
-
-    Returns:
-        A function that cancels the request.
     """
-    finder = _Around(name, context)
-    sys.meta_path.insert(0, finder)
-    return finder.remove
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Around(name, context))
 
 
 class _Around(MetaPathFinder):
@@ -66,26 +60,24 @@ class _Around(MetaPathFinder):
     def __init__(self, name: str, context: Callable[[], AbstractContextManager[object]]) -> None:
         self._name, self._context = name, context
 
-    def remove(self) -> None:
-        with suppress(ValueError):
-            sys.meta_path.remove(self)
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns the spec of the wrapped module, or None for any other module."""
-        if fullname != self._name or self not in sys.meta_path:
+        if fullname != self._name:
             return None
-        self.remove()
-        spec = importlib.util.find_spec(fullname)
+        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # a later import may find it
             return spec
         loader: Any = spec.loader
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # removes this replacement of the class's method
+            with suppress(ValueError):  # another thread may have removed it
+                sys.meta_path.remove(self)
             with self._context():
                 execute(module)
 

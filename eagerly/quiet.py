@@ -1,4 +1,4 @@
-"""Hides known startup messages while TensorFlow is imported, and keeps all other output.
+"""Hides known startup messages of TensorFlow, and keeps all other output.
 
 The messages are written by C++ code to file descriptor 2, before TensorFlow's logging is set up.
 They appear twice, because the profiler library (`_pywrap_profiler_plugin`) contains a second copy
@@ -13,11 +13,10 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from eagerly import noise
-from eagerly.importing import around_import
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Users who set one of these want more output than TensorFlow's default.
@@ -31,36 +30,12 @@ _filter: _Filter | None = None
 _devices_found = False
 
 
-@contextmanager
-def quiet_tensorflow() -> Iterator[None]:
-    """Hides TensorFlow's known startup messages if it is imported inside the `with` block.
-
-    All other lines appear immediately, including the last output of a process that aborts.
-
-    On import, `TF_CPP_MIN_LOG_LEVEL` is set to 1, which hides info messages and keeps warnings and
-    errors. A level set by the user is kept. With level 0, or with `TF_CPP_MAX_VLOG_LEVEL` or
-    `TF_CPP_VMODULE` set, everything is shown. Nothing happens unless TensorFlow is imported.
-    """
-    undo = quiet_when_imported()
-    try:
-        yield
-    finally:
-        undo()
-
-
-def quiet_when_imported() -> Callable[[], None]:
-    """Applies `quiet_tensorflow` until the returned function is called."""
-    if "tensorflow" in sys.modules:
-        return lambda: None
-    return around_import("tensorflow", _quiet)
-
-
 def find_devices() -> None:
     """Initializes TensorFlow's devices and hides its errors about a missing GPU."""
     global _devices_found
     if _devices_found:
         return
-    with _quiet():
+    with quiet():
         import tensorflow as tf
 
         tf.config.list_physical_devices()
@@ -68,7 +43,15 @@ def find_devices() -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Hides TensorFlow's known startup messages inside the `with` block.
+
+    All other lines appear immediately, including the last output of a process that aborts.
+
+    `TF_CPP_MIN_LOG_LEVEL` is set to 1, which hides info messages and keeps warnings and errors. A
+    level set by the user is kept. With level 0, or with `TF_CPP_MAX_VLOG_LEVEL` or `TF_CPP_VMODULE`
+    set, everything is shown.
+    """
     if os.environ.get(_LEVEL) == "0" or any(name in os.environ for name in _VERBOSE):
         yield
         return

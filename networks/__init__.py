@@ -1,4 +1,11 @@
-"""Keras models: actors, critic ensembles, encoders and observation normalization."""
+"""Keras models: actors, critic ensembles, encoders and observation normalization.
+
+Only this package imports Keras, whose backend it checks first.
+"""
+
+from eagerly.keras_backend import check_backend
+
+check_backend()
 
 from eagerly.networks.acting import KerasPolicy, acting_policy
 from eagerly.networks.actor import Actor

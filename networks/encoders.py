@@ -56,6 +56,7 @@ class ImageEncoder(keras.layers.Layer):
                 FILTERS,
                 window,
                 strides,
+                data_format="channels_last",
                 kernel_initializer=kernel,
                 bias_initializer=bias,
                 name=f"{name}_convolution_{index}",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from eagerly.settings import flag_name
 from eagerly.suggestions import suggestion
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -34,14 +33,19 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            names = [name for param in self.get_params(ctx) if (name := param.name)]
-            hint = self.suggestion(error.option_name.lstrip("-").replace("-", "_"), names)
+            options = {param.name: param.opts[0] for param in self.get_params(ctx) if param.name}
+            hint = self.suggestion(error.option_name.lstrip("-").replace("-", "_"), options)
             problem = f"No such option {error.option_name!r}. {hint}".rstrip()
             raise click.UsageError(problem, ctx) from None
 
-    def suggestion(self, name: str, known: Collection[str]) -> str:
-        """Returns a sentence for the error about an unknown option, or ""."""
-        return suggestion(name, known, flag_name)
+    def suggestion(self, name: str, options: Mapping[str, str]) -> str:
+        """Returns a sentence for the error about an unknown option, or "".
+
+        Args:
+            name: The unknown name, in the form of a setting.
+            options: The existing options by name.
+        """
+        return suggestion(name, options, options.__getitem__)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command and converts `KeyboardInterrupt` into an exit code."""

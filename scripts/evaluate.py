@@ -12,7 +12,6 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import RunError
-from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
@@ -61,17 +60,17 @@ def main(
         raise click.BadParameter(f"--video must end in .mp4; got {video}")
     log_to_terminal()
     try:
-        with quiet_tensorflow():
-            from eagerly.environments.guard import GuardedEnvironment
-            from eagerly.environments.watchdog import Watchdog
-            from eagerly.storage.loading import policy_of
-            from eagerly.storage.run import open_run
-            from eagerly.training.evaluation import (
-                episodes_at_limit,
-                evaluation_seeds,
-                run_episodes,
-            )
-            from eagerly.training.video import Camera
+        from eagerly.environments.guard import GuardedEnvironment
+        from eagerly.environments.watchdog import Watchdog
+        from eagerly.storage.loading import policy_of
+        from eagerly.storage.run import open_run
+        from eagerly.training.evaluation import (
+            episodes_at_limit,
+            evaluation_seeds,
+            run_episodes,
+        )
+        from eagerly.training.video import Camera
+
         run = open_run(run_dir, None, {}, trust=trust)
         make = run.environment()
         if trust:

@@ -12,7 +12,6 @@ import click
 
 from eagerly.errors import RunError
 from eagerly.export.formats import FORMATS, PRECISIONS
-from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
@@ -61,8 +60,8 @@ def main(
     """
     log_to_terminal()
     try:
-        with quiet_tensorflow():
-            from eagerly.export.exporting import export_policy
+        from eagerly.export.exporting import export_policy
+
         with stdout_to_stderr() if as_json else nullcontext():
             exported = export_policy(
                 run_dir,

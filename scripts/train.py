@@ -14,7 +14,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ import click
 from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
-from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import CommandGroup
 from eagerly.scripts.flags import (
     SettingsCommand,
@@ -56,11 +55,10 @@ class _Commands(CommandGroup):
         cmd_name = agent_name(cmd_name)
         if found := super().get_command(ctx, cmd_name):
             return found
-        with quiet_tensorflow():
-            try:
-                config = config_class(cmd_name)
-            except ValueError as error:
-                raise click.UsageError(sanitize(str(error)), ctx) from error
+        try:
+            config = config_class(cmd_name)
+        except ValueError as error:
+            raise click.UsageError(sanitize(str(error)), ctx) from error
         names = [OF_THE_ENVIRONMENT, *presets(cmd_name)]
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
@@ -119,11 +117,11 @@ def main() -> None:
 class _Resume(SettingsCommand):
     """The command `resume`, which accepts only settings that do not change the result."""
 
-    def suggestion(self, name: str, known: Collection[str]) -> str:
+    def suggestion(self, name: str, options: Mapping[str, str]) -> str:
         if any(name in declared_settings(agent) for agent in agent_names()):
             words = f"train AGENT --run-dir RUN_DIR --override {flag_name(name)} ..."
             return f"Resuming keeps this setting. Change it with {words}"
-        return super().suggestion(name, known)
+        return super().suggestion(name, options)
 
 
 @main.command(
@@ -175,8 +173,8 @@ def _train(
         # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
         # run has advanced.
         with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
-            with quiet_tensorflow():
-                from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
+            from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
+
             run = open_run(run_dir, agent, typed, override=override, trust=trust)
             try:
                 _train_run(run, signals, progress, profile_calls, report_to)

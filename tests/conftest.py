@@ -16,7 +16,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The tests and the processes that they start share a separate trust store.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
-from eagerly.quiet import quiet_tensorflow
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
@@ -32,8 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepares TensorFlow and MuJoCo, except in the process that only distributes tests."""
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return
-    with quiet_tensorflow():
-        import tensorflow as tf
+    import tensorflow as tf
+
     from eagerly.environments.rendering import report_mujoco_warnings
 
     report_mujoco_warnings()  # also in environments that tests create directly

@@ -27,7 +27,6 @@ from threadpoolctl import threadpool_limits
 
 from eagerly.environments.silence import TICK, Silence, give_signs
 from eagerly.errors import RunError
-from eagerly.quiet import quiet_when_imported
 from eagerly.reaper import reaper
 
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -299,7 +298,6 @@ def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_p
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
     threading.Thread(target=give_signs, args=[signs], daemon=True).start()
-    quiet_when_imported()  # an environment may import TensorFlow
     _answered.append(pipe)
     served = WorkerLoop(content)
     try:

@@ -17,7 +17,6 @@ from eagerly.environments.remote import STARTING
 from eagerly.environments.silence import TICK
 from eagerly.environments.worker_process import LostError, WorkerLoop, failure, message_of, value_of
 from eagerly.errors import RunError
-from eagerly.quiet import quiet_when_imported
 from eagerly.workers.local_cluster import LocalCluster
 from eagerly.workers.process_workers import cores
 from eagerly.workers.remote_workers import RemoteWorkers, WorkerMaker
@@ -46,7 +45,6 @@ class CollectorActor:
     """
 
     def __init__(self, content: bytes) -> None:
-        quiet_when_imported()  # an environment may import TensorFlow
         self._content, self._answered = content, -1  # -1 rejects all messages before `begin`
         self._served, self._thread = WorkerLoop(content), ThreadPoolExecutor(1, "environments")
 

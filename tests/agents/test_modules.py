@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from eagerly import DDPG, DDPGConfig
-from eagerly.agents.adam import Adam
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks.models import CustomVariable
+from eagerly.networks.optimizers import Adam
 from tests.helpers import filled_buffer, spaces
 
 schedules = keras.optimizers.schedules

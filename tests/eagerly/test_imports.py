@@ -9,21 +9,25 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import eagerly
+from eagerly.keras_backend import check_backend
 
 ROOT = Path(__file__).parents[2]
 FACE = {
     "errors",
     "importing",
+    "keras_backend",
     "noise",
     "quiet",
     "reaper",
     "seeding",
     "settings",
     "state",
+    "suggestions",
     "version",
 }  # modules of `eagerly` that every package may import
 # These folders are at the root; all others are in `eagerly`.
@@ -176,8 +180,8 @@ def test_agents_do_not_import_each_other() -> None:
         assert not modules & set(imported(path)), path.name
 
 
-def _done(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+def _done(code: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"} | more
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
@@ -222,6 +226,55 @@ WITHOUT_TENSORFLOW = [
     "eagerly.scripts.plot",
     "eagerly.scripts.runs",
 ]
+
+
+def test_only_networks_and_the_choice_of_a_backend_import_keras() -> None:
+    allowed = {ROOT / "eagerly" / "keras_backend.py", *files("networks"), *files("benchmarks")}
+    for folder in FOLDERS:
+        for path in {*files(folder)} - allowed:
+            at_run_time = ast.parse(path.read_text(encoding="utf-8")).body
+            names = {a.name for n in at_run_time if isinstance(n, ast.Import) for a in n.names}
+            names |= {n.module for n in at_run_time if isinstance(n, ast.ImportFrom) and n.module}
+            assert "keras" not in {name.partition(".")[0] for name in names}, path
+
+
+def test_settings_of_keras_have_no_effect_and_do_not_change(tmp_path: Path) -> None:
+    (tmp_path / "keras.json").write_text(
+        '{"backend": "jax", "image_data_format": "channels_first", "floatx": "float64"}'
+    )
+    settings = {
+        "KERAS_BACKEND": "jax",
+        "KERAS_HOME": str(tmp_path),
+        "TF_USE_LEGACY_KERAS": "1",
+    }
+    code = """
+import os
+before = dict(os.environ)
+import eagerly.algorithms, eagerly.training.trainer
+import keras, numpy
+from gymnasium.spaces import Box
+spaces = Box(0, 255, (36, 36, 3), numpy.uint8), Box(-1, 1, (1,))
+agent = eagerly.TD3(*spaces, mode="eager", hidden_sizes=(4,), encoder_units=4)
+assert agent.act(numpy.zeros((1, 36 * 36 * 3))).shape == (1, 1)
+print(keras.config.backend(), before["KERAS_BACKEND"] == os.environ["KERAS_BACKEND"])
+"""
+    assert _done(code, **settings).stdout.split() == ["tensorflow", "True"]
+
+
+@pytest.mark.parametrize("variable", ["jax", None])
+def test_another_backend_is_reported_with_its_source(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    # Keras cannot be imported with another backend here, because jax and torch are not installed.
+    imported_keras = SimpleNamespace(config=SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", imported_keras)
+    monkeypatch.setenv("KERAS_HOME", "/settings")
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    if variable:
+        monkeypatch.setenv("KERAS_BACKEND", variable)
+    place = "KERAS_BACKEND=jax" if variable else "the file /settings/keras.json"
+    with pytest.raises(ImportError, match=f"imported with jax, as set by {place}: set KERAS"):
+        check_backend()
 
 
 def test_importing_has_no_side_effects_and_loads_no_tensorflow() -> None:
