@@ -56,13 +56,13 @@ class Statistics(Saved):
         """Restores a state returned by `state()`.
 
         Raises:
-            ValueError: If the state does not match, or lacks statistics that the settings need.
+            ValueError: If the state does not match, or the settings need other statistics.
         """
-        for name in self.moments:
-            if name not in state["moments"]:
-                raise ValueError(
-                    f"normalize_{name} is set, but the state has no statistics of {name}"
-                )
+        for name in sorted(self.moments.keys() ^ state["moments"].keys()):
+            is_set, has = ("is", "has no") if name in self.moments else ("is not", "has")
+            raise ValueError(
+                f"normalize_{name} {is_set} set, but the state {has} statistics of {name}"
+            )
         super().restore(state)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -106,6 +106,8 @@ def test_returns_in_progress_and_statistics_are_restored_exactly() -> None:
         other.restore(saved["behavior"] | {"returns": {"returns": [None]}})
     with pytest.raises(ValueError, match="the state has no statistics of rewards"):
         agent.restore({"updates": 0, "statistics": {"moments": {}}})
+    with pytest.raises(ValueError, match="normalize_rewards is not set, but the state has stat"):
+        small_agent("td3").restore(saved["agent"])
 
 
 def test_weights_include_reward_statistics() -> None:
