@@ -1,4 +1,4 @@
-"""Writes the TensorBoard event files of a run, and reads wall times from them.
+"""Writes the TensorBoard event files of a run, and reads scalars and wall times from them.
 
 Runs do not use `tf.summary.create_file_writer`, because it loses points when the disk is full: it
 leaves a partial record, and TensorBoard stops reading there. In an experiment with 40 points, 30 of
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.summary.writer.record_writer import RecordWriter
+from tensorboard.util.tensor_util import make_ndarray
 
 from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
@@ -67,15 +68,19 @@ class EventLog(AppendLog):
         self.append(records.getvalue())
 
 
-def seconds_at_evaluations(run: Path) -> dict[int, float]:
-    """Returns the wall time in seconds at each evaluation of a run, by step.
+def read_scalar(run: Path, tag: str) -> tuple[dict[int, tuple[float, float]], set[str]]:
+    """Reads a scalar of a run.
 
     Each process of a run writes its own file, starting with its first point. The time between two
     files, when nothing ran, is excluded. So is the time after a process's last point, which is
     at most the time of `summarize_every_steps` steps. Files are read up to their first damaged
     record.
+
+    Returns:
+        The finite value and the wall time in seconds of each point, by step, and the tags of all
+        scalars of the run.
     """
-    before, found = 0.0, {}
+    before, points, tags = 0.0, {}, set()
     files = RunFiles(run)
     for name in _names(files):
         first = last = None
@@ -83,11 +88,35 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
             for event in _events(file, files.size(name)):
                 last = event.wall_time
                 first = last if first is None else first
-                if any(value.tag == _TAG for value in event.summary.value):
-                    found[int(event.step)] = before + last - first
+                for each in filter(_is_scalar, event.summary.value):
+                    tags.add(each.tag)
+                    if each.tag == tag and math.isfinite(value := _number(each)):
+                        points[int(event.step)] = value, before + last - first
         if first is not None and last is not None:
             before += last - first
-    return found
+    return points, tags
+
+
+def seconds_at_evaluations(run: Path) -> dict[int, float]:
+    """Returns the wall time in seconds at each evaluation of a run, by step; see `read_scalar`."""
+    return {step: seconds for step, (_, seconds) in read_scalar(run, _TAG)[0].items()}
+
+
+def _is_scalar(entry: Any) -> bool:
+    """Returns whether an entry of a summary is a number."""
+    # Reject other shapes: a claimed shape can require any amount of memory.
+    is_tensor = entry.metadata.plugin_data.plugin_name == "scalars"
+    return entry.HasField("simple_value") or (is_tensor and not entry.tensor.tensor_shape.dim)
+
+
+def _number(entry: Any) -> float:
+    """Returns the value of a scalar, or NaN if it is invalid."""
+    if entry.HasField("simple_value"):
+        return entry.simple_value
+    try:
+        return float(make_ndarray(entry.tensor))
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _names(files: RunFiles) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,11 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_ndarray
 
 from eagerly.storage import event_log
-from eagerly.storage.event_log import EventLog, seconds_at_evaluations
+from eagerly.storage.event_log import EventLog, read_scalar, seconds_at_evaluations
 
 
 def _write(path: Path, events: list[tuple[float, int, str]]) -> None:
@@ -54,6 +56,22 @@ def test_tensorboard_and_this_package_read_the_event_file(tmp_path: Path) -> Non
     assert seconds_at_evaluations(tmp_path).keys() == {5000, 10_000}
     (path,) = tmp_path.iterdir()
     assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # TensorFlow verifies both checksums
+
+
+def test_scalars_are_read_and_other_summaries_are_not(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    for step, value in ((10, 0.5), (20, math.nan), (30, -2.0)):
+        log.add(step, summary=scalar_pb("losses/critic", value))
+    huge = scalar_pb("losses/huge", 1.0)  # 4 TB, if the claimed shape were believed
+    huge.value[0].tensor.tensor_shape.dim.add(size=2**40)
+    for summary in (text_pb("settings", "text"), huge):
+        log.add(30, summary=summary)
+    points, tags = read_scalar(tmp_path, "losses/critic")
+    assert {step: value for step, (value, _) in points.items()} == {10: 0.5, 30: -2.0}
+    assert 0.0 <= points[10][1] <= points[30][1] < 60.0
+    assert tags == {"losses/critic"}
+    for other in ("losses/huge", "settings"):
+        assert read_scalar(tmp_path, other) == ({}, tags)
 
 
 def test_a_large_record_is_skipped_without_decoding(
