@@ -209,7 +209,11 @@ class AgentSettings(Settings):
         group=LEARNING,
     )
     mode: str = setting(
-        "xla", "Execution mode of updates; eager is for debugging", choices=MODES, group=LEARNING
+        "xla",
+        "Execution mode of updates; eager is for debugging",
+        choices=MODES,
+        comparable=True,
+        group=LEARNING,
     )
     precision: str = setting(
         "float32", "Floating-point precision of the networks", choices=PRECISIONS, group=LEARNING

@@ -39,7 +39,8 @@ from eagerly.benchmarks.grid import (
     table_name,
 )
 from eagerly.curves.estimates import difference, interquartile_mean
-from eagerly.curves.tables import RunGroup, read_groups
+from eagerly.curves.groups import RunGroup
+from eagerly.curves.tables import read_groups
 
 PARITY = 0.9  # least ratio of the two interquartile means
 SOLVED_SHARE = 0.8  # least share of seeds that solve a task

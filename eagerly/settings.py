@@ -92,6 +92,9 @@ class Setting:
     choices: tuple[str, ...] = ()
     names: str = ""  # form of an importable name, such as "module:factory"
     resumable: bool = False  # may change on resume: it cannot affect the result
+    # May differ between the runs of one learning curve: it changes random numbers, rounding or the
+    # times of measurements, but neither the algorithm nor what is measured.
+    comparable: bool = False
     # True: a saved run can never change the setting, because the contents of its checkpoints depend
     # on it. A requirement: only while it holds.
     immutable: bool | Requirement = False
@@ -181,7 +184,7 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
         help: Meaning and source of the default, in one line.
         requires: A `Requirement` or a tuple of requirements.
         **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
-            `longest`, `names`, `resumable`, `immutable` and `built`, as in `Setting`.
+            `longest`, `names`, `resumable`, `comparable`, `immutable` and `built`, as in `Setting`.
     """
     needed = (requires,) if isinstance(requires, Requirement) else requires
     return Setting(default, help, requires=needed, **declaration)

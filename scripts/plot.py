@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from eagerly.curves.comparison import Comparison
-    from eagerly.curves.tables import RunGroup
+    from eagerly.curves.groups import RunGroup
 
 _ENOUGH = 5  # runs needed for nearly nominal coverage of the intervals
 _NOTHING = "these runs have no evaluations yet"
@@ -31,7 +31,7 @@ _NOTHING = "these runs have no evaluations yet"
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("curves.png"),
-    help="Image file to write, .png or .svg.",
+    help="Figure to write, .png, .svg or .pdf.",
 )
 @click.option(
     "--x",
@@ -41,10 +41,25 @@ _NOTHING = "these runs have no evaluations yet"
     help="Horizontal axis: environment steps, or wall time excluding interruptions.",
 )
 @click.option(
+    "--env",
+    multiple=True,
+    metavar="ENV",
+    help="Environment to plot; can be repeated. By default, all are plotted.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Plot only runs with this value of a setting, such as tau=0.005; can be repeated. Several "
+    "values of the same setting are alternatives.",
+)
+@click.option(
     "--metric",
-    type=click.Choice(["return", "success"]),
     default="return",
-    help="Mean return or success rate of each evaluation.",
+    metavar="METRIC",
+    help="Mean return (return) or success rate (success) of each evaluation, or a scalar in "
+    "TensorBoard, such as losses/critic.",
 )
 @click.option(
     "--statistic",
@@ -76,44 +91,57 @@ _NOTHING = "these runs have no evaluations yet"
     metavar="LABEL NAME",
     help="Replace a label by a new name; can be repeated.",
 )
+@click.option(
+    "--csv",
+    "table",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the plotted curves as a CSV table.",
+)
 @click.option("--title", default="", show_default=False, help="Title of the figure.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
     paths: tuple[Path, ...],
     output: Path,
     axis: str,
+    env: tuple[str, ...],
+    filters: tuple[str, ...],
     metric: str,
     statistic: str,
     theme: str,
     until: int | None,
     baseline: str | None,
     rename: tuple[tuple[str, str], ...],
+    table: Path | None,
     title: str,
     trust: bool,
 ) -> None:
     """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
     PATHS are run directories, tables of evaluations named label-Environment-v0-seed.csv, or folders
-    that contain them. Runs that differ only in their seed form one curve with a 95 % bootstrap
-    interval.
+    that contain them. Runs that differ only in their seed, and in settings that do not change the
+    algorithm, form one curve with a 95 % bootstrap interval.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
-        from eagerly.curves.figures import comparison, learning_curves, save
+        from eagerly.curves.figures import FORMATS, comparison, learning_curves, save
     from eagerly.curves.comparison import compare
+    from eagerly.curves.lines import lines_of, write_lines
     from eagerly.curves.tables import selected_groups
 
     def show(figure: Figure, path: Path) -> None:
         save(figure, path)
         _note(f"figure    {path}")
 
-    if output.suffix not in (".png", ".svg"):
-        raise click.BadParameter(f"--output must end in .png or .svg; got {output}")
+    if output.suffix not in FORMATS:
+        raise click.BadParameter(f"--output must end in {', '.join(FORMATS)}; got {output}")
     try:
         names = dict(rename)
         groups = selected_groups(
             paths,
             metric=metric,
             axis=axis,
+            env=env,
+            filter=_filter(filters),
             until=until,
             rename=names,
             say=_note,
@@ -126,21 +154,38 @@ def main(
         # The success rates of random policies are unknown, so success rates are not normalized.
         zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
+        lines = lines_of(groups, axis, statistic)
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
             curves = learning_curves(
-                groups, axis=axis, metric=metric, statistic=statistic, theme=look, title=title
+                lines, axis=axis, metric=metric, statistic=statistic, theme=look, title=title
             )
             show(curves, output.with_stem(stem))
             if baseline and comparisons:
                 beside = comparison(comparisons, baseline, theme=look)
                 show(beside, output.with_stem(f"{stem}-beside"))
+        if table:
+            write_lines(lines, axis, table)
+            _note(f"table     {table}")
         _print_scores(groups)
         if baseline:
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
     _print_notes(groups, "plotted and scored" if axis == "steps" else "scored")
+
+
+def _filter(words: Sequence[str]) -> dict[str, list[str]]:
+    """Converts words such as `tau=0.005` to alternative values by setting."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name, is_pair, value = word.partition("=")
+        if not is_pair:
+            raise click.BadParameter(
+                f"--filter must be SETTING=VALUE, such as tau=0.005; got {word}"
+            )
+        found.setdefault(name.strip().replace("-", "_"), []).append(value.strip())
+    return found
 
 
 def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:

@@ -373,6 +373,7 @@ def _read(stage: Path) -> list[str]:
     for read in (
         lambda: load_policy(stage / "run"),
         lambda: read_groups([stage], times=True),
+        lambda: read_groups([stage], metric="losses/critic"),
         lambda: seconds_at_evaluations(stage / "run"),
     ):
         try:

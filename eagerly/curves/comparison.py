@@ -14,7 +14,7 @@ from eagerly.curves.estimates import (
     probability_of_improvement,
     relative,
 )
-from eagerly.curves.tables import RunGroup
+from eagerly.curves.groups import RunGroup
 
 # Mean returns of a random policy, which define the zero of normalized scores. `random_returns` in
 # tests/eagerly/curves/test_comparison.py computed them for seeds 0 to 199. Partially observable
@@ -88,7 +88,7 @@ def compare(
 
     Raises:
         ValueError: If no other label has runs in an environment of the baseline, or two groups have
-            no evaluation step in common.
+            no step in common.
     """
     zeros = RANDOM_RETURNS if zeros is None else zeros
     of = {group.env: group for group in groups if group.label == baseline}
@@ -110,9 +110,7 @@ def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
     """Returns the steps at which all runs of both groups were evaluated."""
     steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
     if not steps.size:
-        raise ValueError(
-            f"{group.label} and {other.label} have no evaluation step in common in {group.env}"
-        )
+        raise ValueError(f"{group.label} and {other.label} have no step in common in {group.env}")
     return steps
 
 

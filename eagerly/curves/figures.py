@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,29 +14,31 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from eagerly.curves.comparison import Comparison
-from eagerly.curves.estimates import STATISTICS, Estimate, over_runs
-from eagerly.curves.tables import RunGroup
-from eagerly.storage.files import RunFiles
+from eagerly.curves.estimates import Estimate
+from eagerly.curves.groups import RunGroup
+from eagerly.curves.lines import Line, write_file
 
 # Okabe and Ito's palette for color-blind readers, without black, which vanishes on dark pages.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
 _FEW = 10  # curves of fewer evaluations get markers, since one point draws no line
+_WIDEST = 38  # characters of a line above a panel
+_SHORT = 8  # characters of a metric that fits beside a panel together with the statistic
+FORMATS = (".png", ".svg", ".pdf")  # endings of figures
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as a .png or .svg file and creates its folder if needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a figure as a file of one of the `FORMATS` and creates its folder if needed."""
     content = BytesIO()
-    figure.savefig(content, dpi=150, format=path.suffix[1:])
-    # Replaces an existing file instead of writing through a link.
-    RunFiles(path.parent).write(path.name, [content.getvalue()])
+    with mpl.rc_context({"pdf.fonttype": 42}):  # many publishers reject Type 3 fonts, the default
+        figure.savefig(content, dpi=150, format=path.suffix[1:])
+    write_file(path, content.getvalue())
 
 
 def learning_curves(
-    groups: Sequence[RunGroup],
+    lines: Sequence[Line],
     *,
     axis: str = "steps",
     metric: str = "return",
@@ -48,15 +49,15 @@ def learning_curves(
     """Draws one panel per environment, with a line and a 95 % band per label.
 
     Args:
-        groups: The groups of runs to draw.
-        axis: "steps" or "time".
-        metric: The metric of the groups, "return" or "success", for the axis label.
-        statistic: "iqm" or "mean", over runs.
+        lines: The lines to draw, from `lines_of`.
+        axis: "steps" or "time", as passed to `lines_of`.
+        metric: The metric of the lines, for the axis label.
+        statistic: "iqm" or "mean", as passed to `lines_of`.
         theme: "light" or "dark".
         title: Title of the figure.
     """
-    envs = list(dict.fromkeys(group.env for group in groups))
-    looks, unit = _looks(groups), _unit(groups, axis)
+    envs = list(dict.fromkeys(line.group.env for line in lines))
+    looks, unit = _looks(lines), _unit(lines, axis)
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
     with mpl.rc_context(rc=_style(theme)):
@@ -65,25 +66,26 @@ def learning_curves(
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel in panels[len(envs) :]:
             panel.set_visible(False)
-        lines = {}
+        drawn = {}
         for env, panel in zip(envs, panels, strict=False):
-            for group in groups:
-                if group.env == env:
-                    look = looks[group.label]
-                    lines[group.label] = _draw(panel, group, unit, statistic, look)
-            panel.set(title=env, xlabel=unit.name)
+            for line in lines:
+                if line.group.env == env:
+                    label = line.group.label
+                    drawn[label] = _draw(panel, line, unit, looks[label])
+            panel.set(title=textwrap.fill(env, _WIDEST), xlabel=unit.name)
         for panel in panels[::columns]:
-            panel.set_ylabel(f"{metric} ({_TITLES[statistic]} over runs)")
+            words = metric, f"({_TITLES[statistic]} over runs)"
+            panel.set_ylabel(("\n" if len(metric) > _SHORT else " ").join(words))
         if title:
             figure.suptitle(title)
-        _legend(figure, lines, groups)
+        _legend(figure, drawn, [line.group for line in lines])
     return figure
 
 
-def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[RunGroup]) -> None:
+def _legend(figure: Figure, drawn: Mapping[str, Any], groups: Sequence[RunGroup]) -> None:
     """Draws the legend with run counts below all panels, where long labels fit."""
     texts = []
-    for label in lines:
+    for label in drawn:
         counts = sorted({len(group.curves) for group in groups if group.label == label})
         runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         text = f"{label} ({runs} run{'' if runs == '1' else 's'})"
@@ -91,12 +93,13 @@ def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[RunGroup]
     longest = max(len(line) for text in texts for line in text.splitlines())
     columns = max(1, min(len(texts), int(12 * figure.get_figwidth() / (longest + 8))))
     figure.legend(
-        list(lines.values()),
+        list(drawn.values()),
         texts,
         loc="outside lower center",
         ncols=columns,
         frameon=False,
         fontsize="small",
+        handlelength=3,  # shows more than one dash
     )
     # Enlarge the figure, so that the legend does not shrink the panels.
     rows = sum(text.count("\n") + 1 for text in texts[::columns])
@@ -109,13 +112,12 @@ class _Unit:
 
     name: str
     size: float
-    is_time: bool = True
 
 
-def _unit(groups: Sequence[RunGroup], axis: str) -> _Unit:
+def _unit(lines: Sequence[Line], axis: str) -> _Unit:
     if axis == "steps":
-        return _Unit("environment steps (thousands)", 1000, is_time=False)
-    longest = max(float(curve.seconds[-1]) for group in groups for curve in group.curves)
+        return _Unit("environment steps (thousands)", 1000)
+    longest = max(float(line.places[-1]) for line in lines)
     units = (_Unit("hours", 3600), _Unit("minutes", 60), _Unit("seconds", 1))
     return next((unit for unit in units if longest >= 3 * unit.size), units[-1])
 
@@ -152,26 +154,34 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     return figure
 
 
-def _draw(panel: Any, group: RunGroup, unit: _Unit, statistic: str, look: dict[str, str]) -> Any:
-    """Draws the runs of a group as a line and a band. Returns the line."""
-    places, returns = group.over_seconds() if unit.is_time else group.over_steps()
-    places = places / unit.size
-    found = over_runs(returns, STATISTICS[statistic])
-    few = group.over_steps()[0].size < _FEW
-    (line,) = panel.plot(places, found.value, linewidth=1.8, marker="o" if few else None, **look)
-    if len(group.curves) > 1:
+def _draw(panel: Any, line: Line, unit: _Unit, look: dict[str, str]) -> Any:
+    """Draws a line with its band. Returns the object for the legend."""
+    places, found = line.places / unit.size, line.estimate
+    marker = "o" if line.group.over_steps()[0].size < _FEW else None
+    (drawn,) = panel.plot(places, found.value, linewidth=1.8, marker=marker, **look)
+    if len(line.group.curves) > 1:
         panel.fill_between(places, found.low, found.high, alpha=0.2, color=look["color"], lw=0)
-    return line
+    return drawn
 
 
-def _looks(groups: Sequence[RunGroup]) -> dict[str, dict[str, str]]:
-    """Assigns each label a color and a line style, the same in every panel."""
-    labels = dict.fromkeys(group.label for group in groups)
-    looks = zip(itertools.cycle(_COLORS), itertools.cycle(_STYLES), strict=False)
-    return {
-        label: {"color": color, "linestyle": style}
-        for label, (color, style) in zip(labels, looks, strict=False)
-    }
+def _looks(lines: Sequence[Line]) -> dict[str, dict[str, str]]:
+    """Assigns each label a color and a line style, the same in every panel.
+
+    Lines of one panel have different colors, as long as there are enough colors.
+    """
+    envs: dict[str, set[str]] = {}
+    for line in lines:
+        envs.setdefault(line.group.label, set()).add(line.group.env)
+    every = list(zip(_COLORS * len(_STYLES), _STYLES * len(_COLORS), strict=True))
+    left: list[tuple[str, str]] = []
+    looks: dict[str, dict[str, str]] = {}
+    for label, panels in envs.items():
+        left = left or every.copy()
+        taken = {looks[other]["color"] for other in looks if envs[other] & panels}
+        color, style = next((look for look in left if look[0] not in taken), left[0])
+        left.remove((color, style))
+        looks[label] = {"color": color, "linestyle": style}
+    return looks
 
 
 def _style(theme: str) -> Any:

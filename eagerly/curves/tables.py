@@ -1,219 +1,105 @@
-"""Reads the evaluations in run directories or tables and groups the runs."""
+"""Reads the learning curves of run directories and tables, and groups the runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from eagerly.curves.filters import matching
+from eagerly.curves.groups import Curve, RunGroup
+from eagerly.curves.labels import Found, labels
 from eagerly.errors import RunError
-from eagerly.storage.evaluations import LAST, Results, read_results
-from eagerly.storage.event_log import seconds_at_evaluations
+from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import run_directories
 from eagerly.storage.run import read_settings, whole_settings
+from eagerly.storage.run_settings import COMPARABLE
 
 # Tables are named `label-Environment-v5-seed.csv`.
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
-# Settings that are never part of a label. Apart from seed and env, they do not affect training.
-_OF_A_RUN = {
-    "seed",
-    "env",
-    "evaluation_seed",
-    "evaluation_episodes",
-    "evaluate_every_steps",
-    "summarize_every_steps",
-}
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The evaluations of one run.
-
-    Attributes:
-        label: Label shared by runs that differ only in their seed.
-        env: Environment.
-        seed: Seed of the run.
-        steps: `[M]`, environment steps, increasing.
-        returns: `[M]`, mean return of each evaluation, or another metric.
-        seconds: `[M]`, wall time until each evaluation, or NaN if it was not recorded.
-    """
-
-    label: str
-    env: str
-    seed: int
-    steps: np.ndarray
-    returns: np.ndarray
-    seconds: np.ndarray
-
-    def until(self, steps: int) -> Curve:
-        """Returns the curve up to and including a step."""
-        kept = self.steps <= steps
-        return replace(
-            self, steps=self.steps[kept], returns=self.returns[kept], seconds=self.seconds[kept]
-        )
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """Runs with the same label in one environment, ordered by seed.
-
-    Attributes:
-        label: Label of the runs.
-        env: Environment.
-        curves: One curve per run.
-    """
-
-    label: str
-    env: str
-    curves: tuple[Curve, ...]
-
-    @property
-    def last(self) -> int:
-        """The last step at which all runs were evaluated."""
-        return int(self.over_steps()[0][-1])
-
-    @property
-    def scores(self) -> np.ndarray:
-        """The final score of every run, `[n]`; see `scores_at`."""
-        return self.scores_at(self.over_steps()[0])
-
-    @property
-    def means(self) -> np.ndarray:
-        """Each run's mean over the evaluations that all runs share, `[n]`.
-
-        It depends on both the final level and the speed of learning.
-        """
-        return self.over_steps()[1].mean(axis=1)
-
-    def scores_at(self, steps: np.ndarray) -> np.ndarray:
-        """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
-
-        Args:
-            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used.
-        """
-        rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
-        return np.stack(rows).mean(axis=1)
-
-    def until(self, steps: int, *, complete: bool = False) -> RunGroup:
-        """Returns the runs up to and including a step.
-
-        Args:
-            steps: The last step to keep.
-            complete: Whether to omit runs without an evaluation at exactly this step.
-        """
-        curves = (curve.until(steps) for curve in self.curves)
-        kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
-        return RunGroup(self.label, self.env, tuple(kept))
-
-    def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`.
-
-        Raises:
-            ValueError: If there is no such step.
-        """
-        steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
-        if not steps.size:
-            raise ValueError(
-                f"the runs of {self.label} in {self.env} have no evaluation step in common: "
-                f"{'; '.join(map(_schedule, self.curves))}. Plot them separately, or train runs "
-                "with the same --evaluate-every-steps and --num-envs"
-            )
-        rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
-        return steps, np.stack(rows)
-
-    def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-        """Returns times `[M]` covered by all runs, and the returns `[n, M]` at these times.
-
-        The returns are interpolated linearly.
-
-        Raises:
-            ValueError: If a run has no recorded times, or was first evaluated after another run had
-                ended.
-        """
-        for curve in self.curves:
-            if np.isnan(curve.seconds).any():
-                raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times recorded")
-        first = max(curve.seconds[0] for curve in self.curves)
-        last = min(curve.seconds[-1] for curve in self.curves)
-        if first > last:
-            raise ValueError(
-                f"{self.label}, {self.env}: the runs do not overlap in time: one was first "
-                f"evaluated after {first:.0f} s, another ended after {last:.0f} s"
-            )
-        seconds = np.linspace(first, last, points)
-        return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
-
-
-def _schedule(curve: Curve) -> str:
-    """Returns the evaluation steps of a run as text, abbreviated if there are many."""
-    steps = [f"{int(step):,}" for step in curve.steps]
-    shown = steps if len(steps) <= 4 else [*steps[:2], "...", steps[-1]]
-    return f"seed {curve.seed} at {', '.join(shown)}"
+METRICS = {"return": "return_mean", "success": "success_rate"}  # fields of `Results`
+_MOST_TAGS = 100  # in messages
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def read_groups(
     paths: Iterable[Path],
     *,
-    metric: str = "return_mean",
+    metric: str = "return",
     times: bool = False,
+    env: Collection[str] = (),
+    filter: Mapping[str, Any] = _NOTHING,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
     """Reads and groups the runs in run directories, tables, or folders that contain them.
 
     If runs of the same environment and agent have different settings, their labels show these
-    settings. Runs without evaluations are omitted.
+    settings; see `labels`. Runs without evaluations are omitted.
 
     Args:
         paths: Run directories, tables and folders. Duplicate paths are read once.
-        metric: The field of `Results` to read: "return_mean" or "success_rate".
+        metric: "return", "success", or the tag of a scalar in the event files of run directories.
         times: Whether to read the time of each evaluation from the event files of run directories.
-        say: Called with a message about each run that is omitted, because it is damaged, or
-            because another directory holds a copy that is at least as long.
+        env: Environments to read; empty for all.
+        filter: Values of settings, as in `matching`. Other runs and all tables are omitted.
+        say: Called with a message about each omitted run or table that is damaged, has no such
+            metric or no settings to filter, or has a copy that is at least as long.
         trust: Whether to import custom agents named in run directories, even if another user
             created these directories. Agents are imported only if runs have different sets of
             settings, to look up the defaults of missing settings.
 
     Raises:
         RunError: If a path holds neither a run nor a table, a table is damaged, a table and
-            another path hold the same run, or an untrusted agent must be imported.
+            another path hold the same run, an untrusted agent must be imported, an environment does
+            not occur, no run matches the filter, or no run has the metric.
     """
-    curves: list[tuple[Path, Curve]] = []
-    runs: list[tuple[Path, dict[str, Any], Results]] = []
     items: dict[Path, Path] = {}
     for path in paths:
         found = _found(path)
         if not found:
             raise RunError(f"{path} contains neither a run nor an evaluation table")
         items |= {item.resolve(): item for item in found}
+    tables: dict[Path, re.Match[str]] = {}
+    runs: list[Found] = []
     for item in items.values():
-        if item.is_dir():
-            try:
-                results = read_results(item / "evaluations.csv")
-                runs.append((item, read_settings(item), results))
-            except (RunError, OSError) as error:
-                say(f"{item} is skipped: {error}")
+        if not item.is_dir():
+            tables[item] = _name(item)
+            continue
+        try:
+            runs.append((item, read_settings(item)))
+        except (RunError, OSError) as error:
+            say(f"{item} is skipped: {error}")
+    if env:
+        envs = sorted({name["env"] for name in tables.values()} | {s["env"] for _, s in runs})
+        if unknown := sorted(set(env) - set(envs)):
+            raise RunError(f"env must be one of {', '.join(envs)}; got {unknown[0]}")
+        tables = {path: name for path, name in tables.items() if name["env"] in env}
+        runs = [(path, settings) for path, settings in runs if settings["env"] in env]
+    runs = _completed(runs, filter, trust)
+    if filter:
+        runs = matching(runs, filter)
+    curves: list[tuple[Path, Curve]] = []
+    for path, name in tables.items():
+        if filter or metric not in METRICS:
+            why = f"no scalars such as {metric}" if metric not in METRICS else "no settings"
+            say(f"{path} is skipped: a table contains {why}")
         else:
-            curves.append((item, _of_table(item, metric)))
-    labels = _labels([(path, settings) for path, settings, _ in runs], trust)
-    for (run, settings, results), label in zip(runs, labels, strict=True):
-        curves.append((run, _of_run(run, settings, results, label, metric, times)))
+            curves.append((path, _of_table(path, name, metric)))
+    curves += _of_runs(runs, metric, times, say)
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in _each_seed_once(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
     return [
-        RunGroup(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
-        for (env, label), members in groups.items()
+        RunGroup(label, where, tuple(sorted(members, key=lambda curve: curve.seed)))
+        for (where, label), members in groups.items()
     ]
-
-
-METRICS = {"return": "return_mean", "success": "success_rate"}
 
 
 def selected_groups(
@@ -221,8 +107,10 @@ def selected_groups(
     *,
     metric: str = "return",
     axis: str = "steps",
+    env: Collection[str] = (),
+    filter: Mapping[str, Any] = _NOTHING,
     until: int | None = None,
-    rename: Mapping[str, str] = MappingProxyType({}),
+    rename: Mapping[str, str] = _NOTHING,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
@@ -230,23 +118,29 @@ def selected_groups(
 
     Args:
         paths: As in `read_groups`.
-        metric: "return" or "success".
+        metric: As in `read_groups`.
         axis: "steps", or "time" for wall time.
+        env: As in `read_groups`.
+        filter: As in `read_groups`.
         until: Environment steps after which evaluations are omitted; None keeps all.
         rename: Maps current labels to new ones.
         say: As in `read_groups`.
         trust: As in `read_groups`.
 
     Raises:
-        RunError: As in `read_groups`; also if no evaluation is left, a label to rename does not
+        RunError: As in `read_groups`; also if no point is left, a label to rename does not
             exist, or renaming would give two labels the same name.
     """
     files = [Path(path) for path in paths]
-    groups = read_groups(files, metric=METRICS[metric], times=axis == "time", say=say, trust=trust)
+    times = axis == "time"
+    groups = read_groups(
+        files, metric=metric, times=times, env=env, filter=filter, say=say, trust=trust
+    )
     groups = [group.until(until) if until else group for group in groups]
     groups = [group for group in groups if group.curves]
     if not groups:
-        raise RunError("these runs have no evaluations yet")
+        what = "evaluations" if metric in METRICS else f"points of {metric}"
+        raise RunError(f"these runs have no {what} yet")
     labels = sorted({group.label for group in groups})
     if unknown := sorted(rename.keys() - set(labels)):
         raise RunError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
@@ -274,9 +168,9 @@ def _each_seed_once(
                     "another label"
                 )
             if curve.steps[-1] <= kept[key][1].steps[-1]:
-                say(f"{path} is skipped: {other} is the same run, {what}")
+                say(f"{path} is skipped: {other} has the same settings and seed, {what}")
                 continue
-            say(f"{other} is skipped: {path} is the same run, {what}")
+            say(f"{other} is skipped: {path} has the same settings and seed, {what}")
         kept[key] = path, curve
     return [curve for _, curve in kept.values()]
 
@@ -290,82 +184,80 @@ def _found(path: Path) -> list[Path]:
     return runs if runs == [path] else tables + runs
 
 
-def _of_table(path: Path, metric: str) -> Curve:
+def _name(path: Path) -> re.Match[str]:
+    """Splits the name of a table into label, environment and seed."""
     name = _NAME.fullmatch(path.stem)
     if not name:
         raise RunError(
             f"a table must be named label-Environment-v0-seed.csv; got {path}: rename it, or pass "
             "the run directory"
         )
+    return name
+
+
+def _of_table(path: Path, name: re.Match[str], metric: str) -> Curve:
     path = path.resolve()  # tables may be links, because they are only read
     results = read_results(path, of_run=False)
-    return Curve(
-        name["label"],
-        name["env"],
-        int(name["seed"]),
-        results.steps,
-        _values(results, metric, path),
-        results.seconds,
-    )
+    values, (label, env, seed) = _values(results, metric, path), name.groups()
+    return Curve(label, env, int(seed), results.steps, values, results.seconds)
 
 
-def _of_run(
-    path: Path,
-    settings: dict[str, Any],
-    results: Results,
-    label: str,
-    metric: str,
-    times: bool,
-) -> Curve:
-    seconds = seconds_at_evaluations(path) if times else {}
-    return Curve(
-        label,
-        settings["env"],
-        int(settings["seed"]),
-        results.steps,
-        _values(results, metric, path),
-        np.array([seconds.get(int(step), np.nan) for step in results.steps]),
-    )
+def _completed(runs: list[Found], filter: Iterable[str], trust: bool) -> list[Found]:
+    """Adds the defaults of settings that did not exist yet when a run was saved, if needed."""
+    needed = {"seed", *filter}
+    used = {(s["agent"], frozenset(s.keys() - COMPARABLE | s.keys() & needed)) for _, s in runs}
+    agents = {agent for agent, _ in used}
+    if len(used) == len(agents) and all(needed <= names for _, names in used):
+        return runs
+    return [(path, whole_settings(path, trust=trust)) for path, _ in runs]
 
 
-def _values(results: Results, metric: str, path: Path) -> np.ndarray:
-    values: np.ndarray = getattr(results, metric)
-    if np.isnan(values).any():
+def _of_runs(
+    runs: Iterable[Found], metric: str, times: bool, say: Callable[[str], None]
+) -> list[tuple[Path, Curve]]:
+    """Returns the curves of run directories, with their labels."""
+    found: list[tuple[Found, Curve]] = []
+    lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
+    for path, settings in runs:
+        if metric in METRICS:
+            try:
+                results = read_results(path / "evaluations.csv")
+            except (RunError, OSError) as error:
+                say(f"{path} is skipped: {error}")
+                continue
+            steps, values = results.steps, _values(results, metric, path)
+            seconds = seconds_at_evaluations(path) if times else {}
+        else:
+            points, tags = read_scalar(path, metric)
+            if tags and metric not in tags:
+                lacking[path] = tags
+            steps = np.array(sorted(points))
+            values = np.array([points[step][0] for step in sorted(points)])
+            seconds = {step: at for step, (_, at) in points.items()}
+        if steps.size:
+            at = np.array([seconds.get(int(step), np.nan) for step in steps])
+            curve = Curve("", settings["env"], int(settings["seed"]), steps, values, at)
+            found.append(((path, settings), curve))
+    if lacking and not found:
+        every = sorted(set().union(*lacking.values()))
+        shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
         raise RunError(
-            f"{path} has no {metric} at step {results.steps[np.isnan(values)][0]}: its environment "
-            "did not report success in `info`. Pass only runs of environments that do"
+            f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
         )
-    return values
-
-
-def _labels(found: Sequence[tuple[Path, dict[str, Any]]], trust: bool) -> list[str]:
-    """Returns a label per run: the agent, and the settings that vary within an environment.
-
-    Settings that vary only between environments, as environment presets do, are not in labels.
-    """
-    runs = [settings for _, settings in found]
-    agents = {settings["agent"] for settings in runs}
-    if any(len({frozenset(s) for s in runs if s["agent"] == agent}) > 1 for agent in agents):
-        # Some runs were saved before a setting existed, and use its default.
-        runs = [whole_settings(path, trust=trust) for path, _ in found]
-    varied: dict[str, list[str]] = {}
-    for agent in agents:
-        alike = [settings for settings in runs if settings["agent"] == agent]
-        names = [name for name in alike[0] if name not in _OF_A_RUN]
-        varied[agent] = [name for name in names if _differs(name, alike)]
+    for path in lacking:
+        say(f"{path} is skipped: it has no scalar {metric}")
+    texts = labels([run for run, _ in found])
     return [
-        ", ".join([s["agent"], *(_described(name, s[name]) for name in varied[s["agent"]])])
-        for s in runs
+        (path, replace(curve, label=text))
+        for ((path, _), curve), text in zip(found, texts, strict=True)
     ]
 
 
-def _described(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name} {value}"
-
-
-def _differs(name: str, runs: Sequence[dict[str, Any]]) -> bool:
-    """Returns whether a setting has several values within one environment."""
-    pairs = {(settings["env"], repr(settings[name])) for settings in runs}
-    return len(pairs) > len({env for env, _ in pairs})
+def _values(results: Results, metric: str, path: Path) -> np.ndarray:
+    values: np.ndarray = getattr(results, METRICS[metric])
+    if np.isnan(values).any():
+        raise RunError(
+            f"{path} has no {METRICS[metric]} at step {results.steps[np.isnan(values)][0]}: its "
+            "environment did not report success in `info`. Pass only runs of environments that do"
+        )
+    return values

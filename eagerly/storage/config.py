@@ -121,7 +121,12 @@ class RunConfig(Settings):
         group=RUN,
     )
     seed: int = setting(
-        0, "Seed of all randomness in training", at_least=0, at_most=2**31 - 1, group=RUN
+        0,
+        "Seed of all randomness in training",
+        at_least=0,
+        at_most=2**31 - 1,
+        comparable=True,
+        group=RUN,
     )
     init_from: str = setting(
         "",
@@ -144,6 +149,7 @@ class RunConfig(Settings):
         unit="environments",
         at_least=0,
         at_most=4096,
+        comparable=True,
         group=COLLECTION,
     )
     rollout_steps: int = setting(
@@ -263,6 +269,7 @@ class RunConfig(Settings):
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
+        comparable=True,
         group=EVALUATION,
     )
     evaluation_episodes: int = setting(
@@ -271,6 +278,7 @@ class RunConfig(Settings):
         unit="episodes",
         at_least=1,
         at_most=MOST_EPISODES,
+        comparable=True,
         group=EVALUATION,
     )
     evaluation_steps_limit: int = setting(
@@ -286,6 +294,7 @@ class RunConfig(Settings):
         "Seed of the evaluation episodes, which are the same in every evaluation",
         at_least=0,
         at_most=2**63 - 1,
+        comparable=True,
         group=EVALUATION,
     )
 
@@ -295,6 +304,7 @@ class RunConfig(Settings):
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
+        comparable=True,
         group=CURVES,
     )
     histograms: bool = setting(
@@ -349,13 +359,18 @@ class RunConfig(Settings):
     )
 
     device: str = setting(
-        "auto", "Training device; auto: a GPU if available", choices=DEVICES, group=HARDWARE
+        "auto",
+        "Training device; auto: a GPU if available",
+        choices=DEVICES,
+        comparable=True,
+        group=HARDWARE,
     )
     intra_op_threads: int = setting(
         2,
         "Threads per TensorFlow operation; fixed, because their number can change the last bits",
         at_least=1,
         at_most=1024,
+        comparable=True,
         group=HARDWARE,
     )
     inter_op_threads: int = setting(
@@ -363,6 +378,7 @@ class RunConfig(Settings):
         "TensorFlow operations run in parallel (best in graph mode: 2, with --intra-op-threads 1)",
         at_least=1,
         at_most=1024,
+        comparable=True,
         group=HARDWARE,
     )
 

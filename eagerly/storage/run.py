@@ -422,13 +422,13 @@ def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunEr
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Reads the agent and the settings that affect the result, without opening the run.
+    """Reads the agent and the settings of a run without opening it.
 
     Raises:
         RunError: If the directory is damaged, or not a run.
     """
     document = read_document_of(path)
-    return _of_result(document["agent"], document["settings"])
+    return {"agent": document["agent"], **document["settings"]}
 
 
 def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
@@ -440,11 +440,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
     run = open_run(path, None, {}, trust=trust)
     if trust:
         run.trust()
-    return _of_result(run.agent, run.settings())
-
-
-def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {"agent": agent} | {n: v for n, v in settings.items() if n not in RESUMABLE}
+    return {"agent": run.agent, **run.settings()}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:

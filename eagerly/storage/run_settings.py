@@ -16,6 +16,12 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.trust import FACTORIES
 from eagerly.suggestions import suggestion
 
+# Settings that may differ between the runs of one learning curve.
+COMPARABLE = frozenset(
+    name
+    for name, each in {**RunConfig.SETTINGS, **AgentConfig.SETTINGS}.items()
+    if each.resumable or each.comparable
+)
 _RESERVED = {"agent", "preset"}
 
 

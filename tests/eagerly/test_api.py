@@ -88,10 +88,22 @@ def test_curves_are_plotted(tmp_path: Path) -> None:
     figure = eagerly.plot(tmp_path / "run", output=tmp_path / "curves.svg", title="Mine")
     assert figure.axes
     assert "Mine" in (tmp_path / "curves.svg").read_text()
+    selected = {
+        "env": "factory tests.toys:Counting",
+        "filter": {"steps": 60},
+        "metric": "evaluation/length_mean",
+    }
+    figure = eagerly.plot(tmp_path / "run", csv=tmp_path / "curves.csv", **selected)
+    assert figure.axes[0].get_ylabel().startswith("evaluation/length_mean")
+    assert "Counting,60,3.0,,,1" in (tmp_path / "curves.csv").read_text()
+    with pytest.raises(
+        RunError, match="no run matches the filter steps=70: the runs have steps 60"
+    ):
+        eagerly.plot(tmp_path / "run", filter={"steps": 70})
     with pytest.raises(ValueError, match=r"statistic must be one of iqm, mean; got 'median'"):
         eagerly.plot(tmp_path / "run", statistic="median")
-    with pytest.raises(ValueError, match=r"output must be one of .png, .svg; got '.pdf'"):
-        eagerly.plot(tmp_path / "run", output="curves.pdf")
+    with pytest.raises(ValueError, match=r"output must be one of .png, .svg, .pdf; got '.j"):
+        eagerly.plot(tmp_path / "run", output="curves.jpg")
 
 
 # --- agents -------------------------------------------------------------------------------------

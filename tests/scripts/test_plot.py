@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.curves import comparison
-from eagerly.curves.tables import _labels, read_groups
+from eagerly.curves.tables import read_groups
 from eagerly.errors import RunError
 from eagerly.scripts.plot import main
 from eagerly.storage.documents import sealed
-from eagerly.storage.run import FORMAT, read_settings
+from eagerly.storage.event_log import EventLog
+from eagerly.storage.run import FORMAT
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
@@ -23,6 +25,22 @@ def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) 
     for number, value in enumerate(returns, start=1):
         lines.append(f"{1000 * number},{value}" + (f",{60 * number}" if seconds else ""))
     path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _run(path: Path, returns: list[float], tag: str = "losses/critic", **settings: Any) -> Path:
+    """Writes a run directory with evaluations and a scalar at every 1,000 steps."""
+    path.mkdir(parents=True)
+    settings = {"env": "Ant-v5", "seed": 0, "tau": 0.005} | settings
+    agent = settings.pop("agent", "td3")
+    document = {"format": FORMAT, "agent": agent, "history": [], "settings": settings}
+    (path / "config.json").write_bytes(sealed(document))
+    _table(path, "evaluations", returns, seconds=False)
+    log = EventLog(path)
+    for number, value in enumerate(returns, start=1):
+        log.add(1000 * number, summary=scalar_pb("evaluation/return_mean", value))
+        log.add(1000 * number, summary=scalar_pb(tag, 10 * value))
+    log.close()
     return path
 
 
@@ -124,7 +142,7 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
     assert result.exit_code == 1
     assert (
-        "the runs of td3 in Ant-v5 have no evaluation step in common: seed 0 at 1,000, 2,000, "
+        "the runs of td3 in Ant-v5 have no step in common: seed 0 at 1,000, 2,000, "
         "..., 5,000; seed 1 at 1,000, 2,000, 3,000, 4,000; seed 2 at 1,500. Plot them separately"
     ) in result.output
 
@@ -159,7 +177,7 @@ def test_only_steps_evaluated_in_both_groups_count(tmp_path: Path) -> None:
     assert found.difference.value == 0.0
     odd = _table(tmp_path, "td3-Ant-v5-0", [])
     odd.write_text("steps,return_mean\n1500,1.0\n")
-    with pytest.raises(ValueError, match="td3 and ddpg have no evaluation step in common in A"):
+    with pytest.raises(ValueError, match="td3 and ddpg have no step in common in A"):
         comparison.compare(read_groups([tmp_path]), "ddpg")
 
 
@@ -175,17 +193,12 @@ def test_a_run_counts_once(tables: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_the_longer_of_two_copies_of_a_run_is_kept(tmp_path: Path) -> None:
-    from eagerly import Trainer, open_run
-
-    for name, steps in (("short", 10), ("long", 20)):
-        settings = {"env": "Pendulum-v1", "steps": steps, "warmup_steps": 400, "mode": "eager"}
-        settings |= {"evaluate_every_steps": 10, "evaluation_episodes": 1, "hidden_sizes": [8]}
-        with Trainer(open_run(tmp_path / name, "td3", settings)) as trainer:
-            trainer.train()
+def test_the_longer_of_two_runs_with_the_same_seed_is_kept(tmp_path: Path) -> None:
+    short = _run(tmp_path / "short", [1.0], intra_op_threads=1)
+    long = _run(tmp_path / "long", [1.0, 2.0], intra_op_threads=2)
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
-    assert f"{tmp_path / 'short'} is skipped: {tmp_path / 'long'} is the same" in result.output
-    assert "| Pendulum-v1 | td3 | 0 | 20 |" in result.output
+    assert f"{short} is skipped: {long} has the same settings and seed, td3" in result.output
+    assert "| Ant-v5 | td3 | 0 | 2,000 |" in result.output
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -226,7 +239,8 @@ def test_paths_without_runs_and_invalid_options_are_rejected(tmp_path: Path) -> 
     ):
         read_groups([_table(tmp_path, "mine", [1.0])])
     table = _table(tmp_path, "td3-Ant-v5-0", [1.0])
-    assert "--output must end in .png or .svg" in _plot(table, "-o", tmp_path / "x.pdf").output
+    result = _plot(table, "-o", tmp_path / "x.jpg")
+    assert "--output must end in .png, .svg, .pdf; got" in result.output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "sb3")
     assert "--baseline must be one of ['td3']; got sb3" in result.output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "td3")
@@ -262,61 +276,73 @@ def test_intervals_over_few_runs_are_called_too_narrow(tmp_path: Path) -> None:
         assert told == (1 <= seed <= 3)  # a single run has no interval
 
 
-def test_labels_show_the_settings_that_differ(tmp_path: Path) -> None:
-    from eagerly import Trainer, open_run
-
+def test_runs_are_grouped_by_the_settings_that_differ(tmp_path: Path) -> None:
     for number, (seed, tau) in enumerate([(0, 0.005), (1, 0.005), (0, 0.1)]):
-        settings = {
-            "env": "Pendulum-v1",
-            "steps": 20,
-            "seed": seed,
-            "tau": tau,
-            "warmup_steps": 400,
-            "evaluate_every_steps": 10,
-            "evaluation_episodes": 1,
-            "hidden_sizes": [8],
-            "mode": "eager",
-        }
-        with Trainer(open_run(tmp_path / "runs" / str(number), "td3", settings)) as trainer:
-            trainer.train()
+        threads = {"intra_op_threads": 2 - seed, "mode": "xla" if seed else "graph"}
+        _run(tmp_path / "runs" / str(number), [1.0, 2.0], seed=seed, tau=tau, **threads)
     groups = {group.label: group for group in read_groups([tmp_path / "runs"], times=True)}
     assert set(groups) == {"td3, tau 0.005", "td3, tau 0.1"}
     assert [curve.seed for curve in groups["td3, tau 0.005"].curves] == [0, 1]
     seconds = groups["td3, tau 0.1"].curves[0].seconds
-    assert 0.0 < seconds[0] < seconds[1]
+    assert 0.0 <= seconds[0] < seconds[1]
     result = _plot(tmp_path / "runs" / "2", "-o", tmp_path / "runs.svg", "--x", "time")
     assert result.exit_code == 0, result.output
 
 
-def test_labels_ignore_environment_presets_and_old_runs_use_defaults(
-    tmp_path: Path,
-) -> None:
-    def labels(*runs: dict[str, Any]) -> list[str]:
-        found = []
-        for number, settings in enumerate(runs):
-            document: dict[str, Any] = {"format": FORMAT, "agent": "td3", "history": []}
-            document["settings"] = {"seed": 0, **settings}
-            path = tmp_path / str(number)
-            path.mkdir(exist_ok=True)
-            (path / "config.json").write_bytes(sealed(document))
-            found.append((path, read_settings(path)))
-        return _labels(found, trust=False)
+def test_runs_saved_before_a_setting_existed_have_its_default(tmp_path: Path) -> None:
+    _run(tmp_path / "old", [1.0], seed=0)
+    _run(tmp_path / "new", [1.0], seed=1, layer_norm=False)
+    assert [len(group.curves) for group in read_groups([tmp_path])] == [2]
+    _run(tmp_path / "other", [1.0], seed=1, layer_norm=True)
+    labels = {group.label for group in read_groups([tmp_path], filter={"layer_norm": "true"})}
+    assert labels == {"td3"}
+    assert {group.label for group in read_groups([tmp_path])} == {
+        "td3, layer_norm",
+        "td3, no layer_norm",
+    }
+    (group,) = read_groups([tmp_path / "old"], filter={"layer_norm": False, "seed": "0"})
+    assert group.label == "td3"
 
-    walker, hopper = {"env": "Walker2d-v5"}, {"env": "Hopper-v5"}
-    assert labels(walker | {"tau": 0.1}, hopper | {"tau": 0.2}) == ["td3", "td3"]
-    assert labels(walker | {"tau": 0.1}, walker | {"tau": 0.2}, hopper | {"tau": 0.1}) == [
-        "td3, tau 0.1",
-        "td3, tau 0.2",
-        "td3, tau 0.1",
+
+@pytest.mark.usefixtures("unsaved")
+def test_environments_and_runs_can_be_selected(tmp_path: Path) -> None:
+    _table(tmp_path, "sb3-Ant-v5-0", [1.0])
+    for seed in range(2):
+        for env, tau in (("Ant-v5", 0.005), ("Ant-v5", 0.1), ("Hopper-v5", 0.1)):
+            _run(tmp_path / f"{env}-{tau}-{seed}", [1.0], env=env, tau=tau, seed=seed)
+    words = (tmp_path, "-o", tmp_path / "x.png")
+    result = _plot(*words, "--env", "Ant-v5", "--filter", "tau=0.1", "--filter", "seed=1")
+    assert result.stdout.splitlines()[2:] == ["| Ant-v5 | td3 | 1 | 1,000 | 1 | 1 |"]
+    assert "sb3-Ant-v5-0.csv is skipped: a table contains no settings" in result.output
+    result = _plot(*words, "--env", "Hopper-v5", "--env", "Ant-v5", "--filter", "seed=0,1")
+    assert "a filter on seed requires a number; got '0,1'" in result.output
+    result = _plot(*words, "--env", "Walker2d-v5")
+    assert "env must be one of Ant-v5, Hopper-v5; got Walker2d-v5" in result.output
+    result = _plot(*words, "--filter", "tau")
+    assert "--filter must be SETTING=VALUE, such as tau=0.005; got tau" in result.output
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_any_scalar_can_be_plotted(tmp_path: Path) -> None:
+    _run(tmp_path / "runs" / "a", [1.0, 2.0, 3.0, 4.0])
+    _run(tmp_path / "runs" / "b", [1.0], tag="losses/actor", agent="ddpg")
+    table, words = tmp_path / "x.csv", (tmp_path / "runs", "-o", tmp_path / "x.png", "--metric")
+    result = _plot(*words, "losses/critic", "--csv", table)
+    assert "| Ant-v5 | td3 | 0 | 4,000 | 30 | 30 |" in result.output
+    assert f"{tmp_path / 'runs' / 'b'} is skipped: it has no scalar losses/critic" in result.output
+    assert table.read_text().splitlines()[1:3] == [
+        "td3,Ant-v5,1000,10.0,,,1",
+        "td3,Ant-v5,2000,20.0,,,1",
     ]
-    # The first run was saved before the setting `normalize_observations` existed.
-    assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
-    assert labels(walker, walker | {"normalize_observations": True}) == [
-        "td3, no normalize_observations",
-        "td3, normalize_observations",
-    ]
-    often, seldom = {"evaluate_every_steps": 100}, {"evaluate_every_steps": 500}
-    assert labels(walker | often, walker | seldom) == ["td3", "td3"]
+    result = _plot(*words, "loss")
+    assert result.exit_code == 1
+    assert (
+        "metric must be return, success, or a scalar of the runs: evaluation/return_mean, "
+        "losses/actor, losses/critic; got loss"
+    ) in result.output
+    # Normalized scores are known for returns only.
+    result = _plot(*words, "evaluation/return_mean", "--baseline", "td3")
+    assert "Normalized scores are omitted" in result.output
 
 
 def test_success_rates_are_drawn_and_not_normalized(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""Selects runs by the values of their settings."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from eagerly.curves.labels import Found
+from eagerly.errors import RunError
+from eagerly.storage.run_settings import format_setting
+
+
+def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
+    """Returns the runs whose settings have the wanted values.
+
+    Args:
+        runs: Run directories with their settings.
+        wanted: A value by setting, or a list of alternative values. Text is converted to the type
+            of the saved value, such as "0.005" to a number and "256,256" to sizes.
+
+    Raises:
+        RunError: If no run has one of the settings, a value has the wrong type, or no run matches.
+    """
+    known = sorted({name for _, settings in runs for name in settings})
+    for name in wanted:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise RunError(f"no run has the setting {name!r}, which a filter names{hint}")
+    kept = [
+        (path, settings)
+        for path, settings in runs
+        if all(n in settings and _matches(n, settings[n], value) for n, value in wanted.items())
+    ]
+    if not kept:
+        raise RunError(f"no run matches the filter {_described(wanted)}: {_saved(runs, wanted)}")
+    return kept
+
+
+def _matches(name: str, saved: Any, wanted: Any) -> bool:
+    alternatives = wanted if isinstance(wanted, list) else [wanted]
+    saved = list(saved) if isinstance(saved, tuple) else saved
+    for each in alternatives:
+        value = _converted(name, each, saved) if isinstance(each, str) else each
+        value = list(value) if isinstance(value, tuple) else value
+        if value == saved and isinstance(value, bool) is isinstance(saved, bool):
+            return True
+    return False
+
+
+def _converted(name: str, text: str, like: Any) -> Any:
+    """Converts text to the type of a saved value.
+
+    Raises:
+        RunError: If the text has another form.
+    """
+    expected = "a number"
+    try:
+        if isinstance(like, str):
+            return text
+        if isinstance(like, bool):
+            expected = "true or false"
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(like, dict):
+            expected = "JSON such as '{\"frame_skip\": 2}'"
+            return json.loads(text)
+        if isinstance(like, list):
+            expected = "a list such as 256,256"
+            return [int(size) for size in text.split(",")]
+        if text == "none":
+            return None
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    except (KeyError, ValueError) as error:
+        raise RunError(f"a filter on {name} requires {expected}; got {text!r}") from error
+
+
+def _described(wanted: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={' or '.join(map(_text, value if isinstance(value, list) else [value]))}"
+        for name, value in wanted.items()
+    )
+
+
+def _saved(runs: Sequence[Found], names: Iterable[str]) -> str:
+    """Returns the values of these settings in the runs, as text."""
+    found = []
+    for name in names:
+        values = (settings[name] for _, settings in runs if name in settings)
+        found.append(f"{name} {' or '.join(dict.fromkeys(map(_text, values)))}")
+    return f"the runs have {', '.join(found)}"
+
+
+def _text(value: Any) -> str:
+    return format_setting(tuple(value) if isinstance(value, list) else value)

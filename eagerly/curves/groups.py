@@ -1,0 +1,137 @@
+"""Learning curves of runs, in groups of runs with the same algorithm and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from eagerly.storage.evaluations import LAST
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run, or the points of one of its scalars.
+
+    Attributes:
+        label: Label shared by runs that differ only in their seed.
+        env: Environment.
+        seed: Seed of the run.
+        steps: `[M]`, environment steps, increasing.
+        returns: `[M]`, mean return of each evaluation, or another metric.
+        seconds: `[M]`, wall time until each point, or NaN if it was not recorded.
+    """
+
+    label: str
+    env: str
+    seed: int
+    steps: np.ndarray
+    returns: np.ndarray
+    seconds: np.ndarray
+
+    def until(self, steps: int) -> Curve:
+        """Returns the curve up to and including a step."""
+        kept = self.steps <= steps
+        return replace(
+            self, steps=self.steps[kept], returns=self.returns[kept], seconds=self.seconds[kept]
+        )
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs with the same label in one environment, ordered by seed.
+
+    Attributes:
+        label: Label of the runs.
+        env: Environment.
+        curves: One curve per run.
+    """
+
+    label: str
+    env: str
+    curves: tuple[Curve, ...]
+
+    @property
+    def last(self) -> int:
+        """The last step at which all runs were evaluated."""
+        return int(self.over_steps()[0][-1])
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The final score of every run, `[n]`; see `scores_at`."""
+        return self.scores_at(self.over_steps()[0])
+
+    @property
+    def means(self) -> np.ndarray:
+        """Each run's mean over the evaluations that all runs share, `[n]`.
+
+        It depends on both the final level and the speed of learning.
+        """
+        return self.over_steps()[1].mean(axis=1)
+
+    def scores_at(self, steps: np.ndarray) -> np.ndarray:
+        """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
+
+        Args:
+            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used.
+        """
+        rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
+        return np.stack(rows).mean(axis=1)
+
+    def until(self, steps: int, *, complete: bool = False) -> RunGroup:
+        """Returns the runs up to and including a step.
+
+        Args:
+            steps: The last step to keep.
+            complete: Whether to omit runs without an evaluation at exactly this step.
+        """
+        curves = (curve.until(steps) for curve in self.curves)
+        kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
+        return RunGroup(self.label, self.env, tuple(kept))
+
+    def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the steps `[M]` that all runs share, and the returns `[n, M]`.
+
+        Raises:
+            ValueError: If there is no such step.
+        """
+        steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
+        if not steps.size:
+            raise ValueError(
+                f"the runs of {self.label} in {self.env} have no step in common: "
+                f"{'; '.join(map(_schedule, self.curves))}. Plot them separately, or train runs "
+                "with the same --num-envs and --evaluate-every-steps (or --summarize-every-steps "
+                "for a metric of training)"
+            )
+        rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
+        return steps, np.stack(rows)
+
+    def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+        """Returns times `[M]` covered by all runs, and the returns `[n, M]` at these times.
+
+        The returns are interpolated linearly.
+
+        Raises:
+            ValueError: If a run has no recorded times, or was first evaluated after another run had
+                ended.
+        """
+        for curve in self.curves:
+            if np.isnan(curve.seconds).any():
+                raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times recorded")
+        first = max(curve.seconds[0] for curve in self.curves)
+        last = min(curve.seconds[-1] for curve in self.curves)
+        if first > last:
+            raise ValueError(
+                f"{self.label}, {self.env}: the runs do not overlap in time: one was first "
+                f"evaluated after {first:.0f} s, another ended after {last:.0f} s"
+            )
+        seconds = np.linspace(first, last, points)
+        return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
+
+
+def _schedule(curve: Curve) -> str:
+    """Returns the steps of a curve as text, abbreviated if there are many."""
+    steps = [f"{int(step):,}" for step in curve.steps]
+    shown = steps if len(steps) <= 4 else [*steps[:2], "...", steps[-1]]
+    return f"seed {curve.seed} at {', '.join(shown)}"

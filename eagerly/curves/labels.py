@@ -1,0 +1,98 @@
+"""Labels of runs in figures and tables: the agent, and the settings that set a run apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eagerly.storage.run_settings import COMPARABLE, format_setting
+
+_MOST = 3  # settings in a label
+_PLOTTED = {"agent", "env"}  # every label shows the agent, and every panel the environment
+
+Found = tuple[Path, Mapping[str, Any]]
+
+
+def labels(runs: Sequence[Found]) -> list[str]:
+    """Returns the label of each run. Within an environment, runs of one curve have equal labels.
+
+    Runs of one curve have the same agent and the same settings, except for settings that are
+    `COMPARABLE`. A label consists of the agent and the settings whose values differ from the most
+    frequent value among the curves of this agent in this environment. If these are more than three
+    settings, the label is the name of the run directory instead.
+
+    Args:
+        runs: Run directories with all their settings.
+    """
+    curves: dict[Hashable, list[Found]] = {}
+    for path, settings in runs:
+        key = tuple((name, _key(settings[name])) for name in sorted(settings.keys() - COMPARABLE))
+        curves.setdefault(key, []).append((path, settings))
+    cells: dict[tuple[str, str], list[list[Found]]] = {}
+    for curve in curves.values():
+        settings = curve[0][1]
+        cells.setdefault((settings["env"], settings["agent"]), []).append(curve)
+    labeled: dict[tuple[str, str], list[list[Found]]] = {}
+    for (env, agent), alike in cells.items():
+        for curve, words in zip(alike, _differences(alike), strict=True):
+            text = ", ".join([agent, *words]) if len(words) <= _MOST else _folder_name(curve)
+            labeled.setdefault((env, text), []).append(curve)
+    found = {}
+    for (_, text), same in labeled.items():
+        for curve in same:
+            unique = text if len(same) == 1 else f"{text} ({curve[0][0]})"
+            found.update(dict.fromkeys((path for path, _ in curve), unique))
+    return [found[path] for path, _ in runs]
+
+
+def _differences(curves: Sequence[Sequence[Found]]) -> list[list[str]]:
+    """Returns the settings of each curve that differ from the majority, as text.
+
+    Without a majority, because several values are equally frequent, every curve shows its value.
+    """
+    several = [curve[0][1] for curve in curves]
+    shown: list[list[str]] = [[] for _ in several]
+    for name in (n for n in several[0] if n not in COMPARABLE | _PLOTTED):
+        values = {_key(settings[name]): settings[name] for settings in several}
+        counts = Counter(_key(settings[name]) for settings in several)
+        usual = [key for key, count in counts.items() if count == max(counts.values())]
+        texts = {key: _text(name, value, ".3g") for key, value in values.items()}
+        if len(set(texts.values())) < len(texts):
+            texts = {key: _text(name, value, "") for key, value in values.items()}
+        for settings, words in zip(several, shown, strict=True):
+            if [_key(settings[name])] != usual:
+                words.append(texts[_key(settings[name])])
+    return shown
+
+
+def _key(value: Any) -> Hashable:
+    """Returns a hashable object that is equal for equal values of a setting."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, sort_keys=True)
+    return value
+
+
+def _text(name: str, value: Any, precision: str) -> str:
+    """Returns a setting as part of a label. Floats are formatted with this precision."""
+    if value is True:
+        return name
+    if value is None or value is False or value in ("", {}):
+        return f"no {name}"
+    if isinstance(value, float):
+        return f"{name} {value:{precision}}"
+    return f"{name} {format_setting(tuple(value) if isinstance(value, list) else value)}"
+
+
+def _folder_name(curve: Sequence[Found]) -> str:
+    """Returns the name that the directories of several runs share, without their seeds."""
+    paths = [path.absolute() for path, _ in curve]
+    names = [p.parent.name if re.fullmatch(r"seed-\d+", p.name) else p.name for p in paths]
+    if len(set(names)) == 1:
+        return names[0]
+    seeds = [str(settings["seed"]) for _, settings in curve]
+    bare = {name.removesuffix(s).rstrip("-_") for name, s in zip(names, seeds, strict=True)}
+    return (len(bare) == 1 and bare.pop()) or names[0]

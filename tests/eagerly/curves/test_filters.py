@@ -1,0 +1,56 @@
+"""Filters select runs by typed values of any setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly.curves.filters import matching
+from eagerly.errors import RunError
+
+RUNS: list[tuple[Path, dict[str, Any]]] = [
+    (Path("a"), {"agent": "td3", "tau": 0.005, "hidden_sizes": [256, 256], "layer_norm": False}),
+    (Path("b"), {"agent": "td3", "tau": 0.02, "hidden_sizes": (64,), "layer_norm": True}),
+    (Path("c"), {"agent": "ddpg", "tau": 0.005, "seed": 1, "stop_at_return": 7.0}),
+    (Path("d"), {"agent": "ddpg", "tau": 1, "seed": 10, "stop_at_return": None}),
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ({"tau": "5e-3"}, "ac"),
+        ({"tau": 0.005, "agent": "td3"}, "a"),
+        ({"tau": ["0.02", "1.0"]}, "bd"),
+        ({"hidden_sizes": "256,256"}, "a"),
+        ({"hidden_sizes": (64,)}, "b"),
+        ({"layer_norm": "true"}, "b"),
+        ({"layer_norm": False}, "a"),
+        ({"seed": "1"}, "c"),
+        ({"stop_at_return": "none"}, "d"),
+        ({}, "abcd"),
+    ],
+)
+def test_values_are_compared_by_type(wanted: dict[str, Any], names: str) -> None:
+    assert "".join(str(path) for path, _ in matching(RUNS, wanted)) == names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"tua": "1"}, r"no run has the setting 'tua'.* \(did you mean tau\?\)"),
+        ({"tau": "small"}, "a filter on tau requires a number; got 'small'"),
+        ({"layer_norm": "1"}, "a filter on layer_norm requires true or false; got '1'"),
+        ({"hidden_sizes": "a"}, "a filter on hidden_sizes requires a list such as 256,256"),
+        (
+            {"tau": "0.3", "seed": [1, 2]},
+            "no run matches the filter tau=0.3, seed=1 or 2: the runs have tau 0.005 or 0.02 or 1, "
+            "seed 1 or 10",
+        ),
+    ],
+)
+def test_impossible_filters_are_rejected(wanted: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        matching(RUNS, wanted)
