@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from eagerly.curves.labels import Found
 from eagerly.errors import RunError
 from eagerly.storage.run_settings import format_setting
+from eagerly.suggestions import suggestion
 
 
 def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
@@ -26,9 +26,8 @@ def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
     known = sorted({name for _, settings in runs for name in settings})
     for name in wanted:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            raise RunError(f"no run has the setting {name!r}, which a filter names{hint}")
+            problem = f"no run has the setting {name!r}, which a filter names"
+            raise RunError(f"{problem}. {suggestion(name, known)}".removesuffix(". "))
     kept = [
         (path, settings)
         for path, settings in runs
