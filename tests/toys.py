@@ -477,6 +477,19 @@ class ChannelsFirst(Undrawable):
         return np.zeros((3, 64, 64), np.uint8)
 
 
+class Dark(Undrawable):
+    """Renders black images. Episodes with an odd seed end with a gray square."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        self.seed = seed or 0
+        return super().reset(seed=seed, options=options)
+
+    def render(self) -> Any:
+        image = np.zeros((32, 32, 3), np.uint8)
+        image[:16, :16] = 128 * (self.seed % 2) * (self.count > 0)
+        return image
+
+
 class Growing(Undrawable):
     """Renders images of changing size."""
 

@@ -23,11 +23,12 @@ def choose_renderer() -> None:
     """Configures MuJoCo and Pygame for rendering without a display.
 
     Must be called before MuJoCo or Pygame is imported. On Linux without a display, sets MUJOCO_GL
-    to "egl" and SDL_VIDEODRIVER to "dummy", unless the user has set these variables.
+    to "egl" and SDL_VIDEODRIVER to "offscreen", unless the user has set these variables. With the
+    driver "dummy", highway-env draws nothing.
     """
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_VIDEODRIVER", "offscreen")
 
 
 def missing_library() -> str | None:

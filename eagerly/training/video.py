@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -138,7 +139,8 @@ class Camera:
     ) -> Evaluation:
         """Records one episode as an MP4 (H.264) file, replacing an existing file.
 
-        The video is recorded in a temporary folder, which is always removed, and then copied.
+        The video is recorded in a temporary folder, which is always removed, and then copied. If
+        every image has a single color, a warning is logged.
 
         Args:
             policy: See `run_episodes`.
@@ -153,6 +155,7 @@ class Camera:
         Raises:
             RunError: If the video cannot be encoded or written.
         """
+        blank = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="eagerly-") as folder:
@@ -162,7 +165,9 @@ class Camera:
                 with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
 
                     def film() -> None:
+                        nonlocal blank
                         image = self._image()
+                        blank = blank and bool((image == image[0, 0]).all())
                         try:
                             writer.append_data(image)
                         except Exception as error:  # encoders may raise anything
@@ -179,6 +184,13 @@ class Camera:
                 RunFiles(path.parent).write(path.name, [made.read_bytes()])
         except OSError as error:
             raise RunError(f"the video {path} cannot be written: {error}") from error
+        if blank:
+            driver = os.environ.get("SDL_VIDEODRIVER")
+            _log.warning(
+                f"the video {path} is blank: each image that environment {self._name!r} rendered "
+                "has a single color. Check `render`"
+                + (f" and SDL_VIDEODRIVER, which is {driver!r}" if driver else "")
+            )
         return evaluation
 
     def _image(self) -> np.ndarray:

@@ -26,7 +26,7 @@ from eagerly.training import video
 from eagerly.training.video import Camera
 from tests import toys
 from tests.helpers import ROOT
-from tests.small_runs import TrainRun
+from tests.small_runs import TrainRun, logged
 
 toys.register()
 
@@ -122,7 +122,7 @@ def test_the_camera_tracks_the_robot_unless_another_one_is_selected() -> None:
     assert [env.mujoco_renderer.camera_id for env in envs] == [0, -1]
 
 
-def test_egl_is_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renderers_are_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
         monkeypatch.setenv(name, "x")  # monkeypatch restores it after the test
         monkeypatch.delenv(name)
@@ -132,6 +132,8 @@ def test_egl_is_selected_only_without_a_display(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("DISPLAY")
     choose_renderer()
     assert os.environ["MUJOCO_GL"] == "egl"
+    # highway-env draws nothing if this is "dummy".
+    assert os.environ["SDL_VIDEODRIVER"] == "offscreen"
     os.environ["MUJOCO_GL"] = "osmesa"
     choose_renderer()
     assert os.environ["MUJOCO_GL"] == "osmesa"
@@ -252,6 +254,21 @@ def test_unwritable_paths_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         camera.record(lambda observation: np.zeros(1), 0, tmp_path / "file" / "a.mp4")
+
+
+def test_a_video_of_one_color_causes_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    camera = Camera(environment_maker(toys.Dark))
+    for seed, warnings in ((0, 1), (1, 0)):
+        with logged() as lines:
+            camera.record(lambda observation: np.ones(2, np.float32), seed, tmp_path / "a.mp4")
+        assert len(lines) == warnings, lines
+        for line in lines:
+            assert "a.mp4 is blank: each image that environment 'factory tests.toys:Dark'" in line
+            assert line.endswith("Check `render` and SDL_VIDEODRIVER, which is 'dummy'")
+    camera.close()
 
 
 def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
