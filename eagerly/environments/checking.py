@@ -19,8 +19,15 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from eagerly.environments.adapting import layers, takes_seed
 from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.observation_checks import (
+    Deviations,
+    Precision,
+    repeats_itself,
+    seeds_hide_starts,
+)
 from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Actions, Observations, outside, text_of
+from eagerly.spaces.description import first_outside
 
 _log = logging.getLogger(__name__)
 # Parts of warnings that are not reported, because they do not apply here: unbounded observations,
@@ -42,7 +49,6 @@ _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]],
         "training (use --normalize-observations, which saves the statistics with the policy)"
     ),
 }
-_LONGEST = 10  # maximum number of steps compared per episode
 # Disables Gymnasium's determinism check: here, nondeterminism only causes a warning.
 _UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 
@@ -52,8 +58,14 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Replaces each action with a random valid one, because the checker ignores action masks. Removes
     observation entries that no network reads, since their values may be arbitrary. Hides
-    nondeterminism and a missing `super().reset(seed=seed)` from the checker, which would raise an
-    error: `check_environment` tests for both and only logs warnings.
+    `Deviations`, nondeterminism and a missing `super().reset(seed=seed)` from the checker, which
+    would raise an error: `check_environment` only logs warnings.
+
+    Args:
+        env: The environment.
+        name: Name used in messages.
+        masks: Whether random actions respect the action masks in `info`.
+        observations: Observation layout; None leaves observations unchanged.
     """
 
     def __init__(
@@ -70,6 +82,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = observations.kept_space
         self.actions, self._name = Actions(env.action_space), name
         self._masks = masks and bool(self.actions.choices)
+        self.deviations = Deviations()
         self.keys: set[str] = set()  # union of the keys of all `info` dictionaries
         self.seeds_generator = True  # whether every seed reached `self.np_random`
         self._generator: np.random.Generator | None = None
@@ -110,12 +123,13 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._seen(self.env.step(self.actions.unflatten(valid)))
 
     def _seen(self, result: Any) -> Any:
-        """Removes entries that no network reads from the result of `reset` or `step`.
+        """Removes unread entries and deviations from the result of `reset` or `step`.
 
         Stores the result and returns it.
         """
         if self._observations is not None and isinstance(result, tuple) and result:
-            result = self._observations.kept(result[0]), *result[1:]
+            kept = self._observations.kept(result[0])
+            result = self.deviations.corrected(self.observation_space, kept), *result[1:]
         self._result = result
         info = result[-1] if isinstance(result, tuple) and result else None
         self._given: Any = None
@@ -137,6 +151,8 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             came = f"{value.dtype} of shape {value.shape}"
             if value.size and value.dtype.kind in "biuf":
                 came += f", values from {value.min()} to {value.max()}"
+                if value.shape == space.shape and (first := first_outside(space, value)):
+                    came += f"; {first}"
         at = f"entry {path!r}: " if path else ""
         return f" ({at}expected {text_of(space)}; got {came})"
 
@@ -168,6 +184,7 @@ def check_environment(
     guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
     plays = _ValidActions(guarded, name, masks=masks)
     laid_out = observations or Observations(env.observation_space)
+    precision = Precision(laid_out)
     repeats: bool | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -175,8 +192,8 @@ def check_environment(
         # first episodes. Errors are ignored here: the checker explains them better, and those that
         # it misses are raised again by the second comparison below.
         with suppress(RunError, ValueError):
-            repeats = _repeats_itself(plays, laid_out)
-        checked = _ValidActions(env, name, masks=masks, observations=observations)
+            repeats = repeats_itself(plays, laid_out, precision)
+        checked = _ValidActions(env, name, masks=masks, observations=laid_out)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
         except (RunError, *INTERRUPTIONS):
@@ -185,15 +202,24 @@ def check_environment(
             why = f"{type(error).__name__}: {error}".rstrip(".")
             if "not within the observation space" in why:
                 why += checked.shown()
-            raise RunError(
-                f"environment {name!r} fails Gymnasium's checker: {why}. Fix it, or skip the "
-                "check with --no-check-env."
-            ) from error
+            if "share an object" not in why:
+                raise RunError(
+                    f"environment {name!r} fails Gymnasium's checker: {why}. Fix it, or skip the "
+                    "check with --no-check-env."
+                ) from error
+            # The checker's last test. All observations and infos are copied here.
+            warnings.warn(
+                "different calls return the same object in observations or infos, which other "
+                "packages may not support: return copies",
+                stacklevel=1,
+            )
     messages = [_COLOURED.sub(r"\1", str(warning.message)) for warning in caught]
     for message in dict.fromkeys(messages):
         if not any(words in message for words in _HARMLESS):
             _log.warning(f"environment {name!r}: {message}")
-    near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
+    for deviation in checked.deviations.found.values():
+        _log.warning(f"environment {name!r}: {deviation}")
+    near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.75)
     if masks and checked.actions.choices and near and "action_mask" not in checked.keys:
         _log.warning(
             f"environment {name!r}: info contains {near[0]!r} but no 'action_mask': every choice "
@@ -205,7 +231,15 @@ def check_environment(
             "numbers from self.np_random do not depend on the seed"
         )
     if repeats is None:
-        repeats = _repeats_itself(plays, laid_out)
+        repeats = repeats_itself(plays, laid_out, precision)
+    if lost := precision.lost():
+        _log.warning(f"environment {name!r}: {lost}")
+    if seeds_hide_starts(plays, laid_out):
+        _log.warning(
+            f"environment {name!r}: reset returns the same observation for every seed, and others "
+            "without a seed. In a run, every reset has a seed, so all episodes would start in the "
+            "same state: draw the start from self.np_random after super().reset(seed=seed)"
+        )
     carries, around = False, list(layers(env))
     for kind, meaning in _CARRIES.items():
         if any(isinstance(each, kind) and each.update_running_mean for each in around):
@@ -220,20 +254,3 @@ def check_environment(
             "resumed run starts a fresh episode if it cannot restore the previous one"
         )
     return repeats and not carries
-
-
-def _repeats_itself(env: _ValidActions, observations: Observations) -> bool:
-    # The episode in between reveals state that carries over to the next one.
-    first, _, last = (_episode(env, observations, seed) for seed in (0, 1, 0))
-    return len(first) == len(last) and all(map(np.array_equal, first, last))
-
-
-def _episode(env: _ValidActions, observations: Observations, seed: int) -> list[np.ndarray]:
-    """Returns the observations and rewards of the first steps of an episode."""
-    seen = [observations.flatten(env.reset(seed=seed)[0])]
-    for _ in range(_LONGEST):
-        observation, reward, terminated, truncated, _ = env.step(None)
-        seen += [observations.flatten(observation), np.array(reward)]
-        if terminated or truncated:
-            break
-    return seen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -51,6 +51,37 @@ def outside(
         found = (outside(part, value[key], below(path, key)) for key, part in inner.items())
         return next(filter(None, found), None)
     return None if value in space else (path, space, value)
+
+
+def first_outside(space: gymnasium.Space[Any], value: np.ndarray) -> str | None:
+    """Describes the first number of an array that is outside the bounds of its space, if any.
+
+    Args:
+        space: The space. Only `Box` and `MultiDiscrete` are supported; None is returned for others.
+        value: An array of numbers with the shape of the space.
+
+    Returns:
+        The index, the value and the bounds, such as "index 3 is 1.5, outside [0.0, 1.0]".
+    """
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    else:
+        return None
+    outside = np.argwhere(~((value >= low) & (value <= high)))
+    if not len(outside):
+        return None
+    at, more = tuple(outside[0]), len(outside) - 1
+    told = f"{index_text(at)} is {value[at]}, outside [{low[at]}, {high[at]}]"
+    return told + (f" ({more} more outside)" if more else "")
+
+
+def index_text(at: Sequence[int]) -> str:
+    """Describes the position of a number in an array, such as "index 3" or "index (0, 3)"."""
+    if not len(at):
+        return "the value"
+    return f"index {at[0]}" if len(at) == 1 else f"index ({', '.join(map(str, at))})"
 
 
 def text_of(space: gymnasium.Space[Any]) -> str:

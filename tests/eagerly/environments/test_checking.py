@@ -127,6 +127,53 @@ class OtherDtype(Walk):
         return self.at
 
 
+class OutOfBounds(Walk):
+    observation_space = gymnasium.spaces.Box(np.array([-9, 2], np.float32), 3, dtype=np.float32)
+
+
+class ReusesItsArray(Walk):
+    array = np.zeros(2, np.float32)
+
+    def seen(self) -> Any:
+        self.array[:] = self.at
+        return self.array
+
+
+class Timestamp(Walk):
+    """Observes a time near 1.7e9 s, where consecutive float32 numbers differ by 128 s."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def seen(self) -> Any:
+        return np.array([self.at[0], 1.7e9 + 0.05 * self.count])
+
+
+class SeedRestarts(Walk):
+    """Takes starts from a sequence, which each seed restarts."""
+
+    starts = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.item = 0 if seed is not None else self.item + 1
+        self.at = self.starts[self.item]
+        return self.seen(), {}
+
+
+class FewStarts(SeedRestarts):
+    """Starts from one of two states. Seeds 0 and 1 select the same one."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.at = self.starts[0 if seed in (0, 1) else self.np_random.integers(2)]
+        return self.seen(), {}
+
+
+class NotANumber(Walk):
+    def seen(self) -> Any:
+        return np.array([0.0, np.nan], np.float32)
+
+
 class IntegerEnds(Walk):
     def step(self, action: np.ndarray) -> Any:
         observation, reward, terminated, truncated, info = super().step(action)
@@ -159,13 +206,28 @@ ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
     TakesNoSeed: (True, ["reset takes no seed"]),
     TakesNoSeedAndIgnoresIt: (False, ["reset takes no seed", DIFFERS]),
     TakesNoOptions: (True, []),
+    OtherDtype: (True, ["had dtype float64, but its space has float32: it is cast"]),
+    OutOfBounds: (
+        True,
+        [r"Box: index 1 is -0.\d+, outside \[2.0, 3.0\]. Training ignores"],
+    ),
+    ReusesItsArray: (True, ["return the same object in observations"]),
+    Timestamp: (
+        True,
+        [r"index 1 is 1700000000.15 and changes by at most 0.15 "],
+    ),
+    SeedRestarts: (True, ["reset returns the same observation for every seed"]),
+    FewStarts: (True, []),
     Lists: (True, [r"`reset\(\)` .*numpy array", r"`step\(\)` .*numpy array"]),
     clipped: (True, []),
     normalized_rewards: (False, ["NormalizeReward.*not saved.*show scaled rewards"]),
     normalized_observations: (False, ["NormalizeObservation.*use --normalize-observations"]),
 }
 REFUSED: dict[Callable[[], gymnasium.Env], str] = {
-    OtherDtype: r"\(expected Box\(-9.0, 9.0, \(2,\), float32\); got float64 of shape \(2,\), val",
+    NotANumber: (
+        r"\(expected Box\(-9.0, 9.0, \(2,\), float32\); got float32 of shape \(2,\), values from "
+        r"nan to nan; index 1 is nan, outside \[-9.0, 9.0\]"
+    ),
     IntegerEnds: r"step 1 of its episode: terminated must be True or False; got 0",
 }
 for make in (*ODD, *REFUSED):
@@ -224,6 +286,22 @@ def test_an_entry_outside_its_space_is_named_unless_it_is_ignored() -> None:
         check_environment(Told(), "told")
     observations = Observations(Told.observation_space, ignored=["0"])
     assert check_environment(Told(), "told", observations=observations)
+
+
+class FarAway(Walk):
+    observation_space: Any = gymnasium.spaces.Dict(
+        position=gymnasium.spaces.Box(-np.inf, np.inf, (1, 2), np.float64)
+    )
+
+    def seen(self) -> Any:
+        return {"position": self.at[np.newaxis] + [0.0, 1e8]}
+
+
+def test_changes_that_float32_cannot_represent_are_located() -> None:
+    with logged() as lines:
+        assert check_environment(FarAway(), "far")
+    (line,) = lines
+    assert re.search(r"entry 'position' of the observation, index \(0, 1\) is \d+\.\d+", line)
 
 
 @pytest.mark.parametrize("given", ["id", "class"])

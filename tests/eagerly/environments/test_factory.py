@@ -177,11 +177,6 @@ class WrongDtype(toys.Counting):
         return super()._observation().astype(np.complex128)
 
 
-class OutOfSpace(toys.Bandit):
-    def reset(self, **kwargs: Any) -> tuple[Any, dict]:
-        return super().reset(**kwargs)[0] + 5, {}
-
-
 class OldStep(toys.Counting):
     def step(self, action: np.ndarray) -> Any:
         return super().step(action)[:4]
@@ -197,7 +192,6 @@ class ArrayReward(toys.Counting):
     ("kind", "message"),
     [
         (WrongDtype, "not within the observation space"),
-        (OutOfSpace, "not within the observation space"),
         (toys.NanReset, "not within the observation space"),
         (OldStep, "info"),
     ],
