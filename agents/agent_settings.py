@@ -93,7 +93,7 @@ _ON_ROWS = (
     _for_observations("observations without images", lambda observations: not observations.images),
 )
 _ON_GOALS = _for_observations(
-    f"observations with the entries {', '.join(GOAL_ENTRIES)}",
+    f"dictionary observations in which {' and '.join(GOAL_ENTRIES)} are arrays",
     lambda observations: {entry.path for entry in observations.entries} >= set(GOAL_ENTRIES),
 )
 _IN_ENTRIES = _for_observations(

@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 
 from eagerly.environments.flattening import FlatEnvironment
+from eagerly.environments.goal_termination import termination_code
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.values import plain
 from eagerly.errors import INTERRUPTIONS, RunError
-from eagerly.spaces import Actions, Observations
+from eagerly.spaces import Actions, Observations, text_of
 from eagerly.spaces.description import GOAL_ENTRIES
 from eagerly.spaces.observations import VECTOR, Entry
 
@@ -44,8 +45,7 @@ class Goals:
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, observations: Observations) -> None:
-        entries = {entry.path: entry for entry in observations.entries}
-        achieved, desired = _goal_entries(entries, name)
+        achieved, desired = _goal_entries(observations, name)
         self.achieved = slice(achieved.start, achieved.stop)
         self.desired = slice(desired.start, desired.stop)
         self._name, self._entry = name, desired
@@ -311,11 +311,12 @@ def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _goal_entries(entries: Mapping[str, Entry], name: str) -> tuple[Entry, Entry]:
-    if missing := [key for key in GOAL_ENTRIES if key not in entries]:
+def _goal_entries(observations: Observations, name: str) -> tuple[Entry, Entry]:
+    entries = {entry.path: entry for entry in observations.entries}
+    if not entries.keys() >= set(GOAL_ENTRIES):
         raise RunError(
-            f"environment {name!r}: hindsight replay requires dictionary observations with the "
-            f"entries {', '.join(GOAL_ENTRIES)}; got {list(entries)}, missing {', '.join(missing)}"
+            f"environment {name!r}: hindsight replay requires dictionary observations in which "
+            f"{' and '.join(GOAL_ENTRIES)} are arrays; got {text_of(observations.kept_space)}"
         )
     achieved, desired = entries["achieved_goal"], entries["desired_goal"]
     if achieved.kind != VECTOR or (achieved.shape, achieved.kind) != (desired.shape, desired.kind):
@@ -331,8 +332,15 @@ def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..
     try:
         found: Callable[..., Any] = env.get_wrapper_attr(method)
     except AttributeError as error:
+        how = ""
+        if method == "compute_terminated":
+            how = (
+                ". Whether an episode would terminate with another goal depends on the "
+                "environment. Add the method in a wrapper, and pass env=make_env to eagerly.train:"
+                f"\n\n{termination_code(env, name)}"
+            )
         raise RunError(
             f"environment {name!r}: hindsight replay requires a method {method}(achieved_goal, "
-            "desired_goal, info), as in gymnasium_robotics.GoalEnv; it has none"
+            f"desired_goal, info), as in gymnasium_robotics.GoalEnv; it has none{how}"
         ) from error
     return found

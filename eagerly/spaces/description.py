@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-# Entries of goal-conditioned observations, as named by Gymnasium-Robotics.
-GOAL_ENTRIES = ("observation", "achieved_goal", "desired_goal")
+# Goals in goal-conditioned observations, as named by Gymnasium-Robotics.
+GOAL_ENTRIES = ("achieved_goal", "desired_goal")
 _MOST = 8  # more bounds than this are shown as a range
 _MOST_LETTERS = 16
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -98,7 +99,7 @@ def reads_an_object(achieved: Any, desired: Any, info: Any) -> float:
     ("env", "message"),
     [
         (refused(wrong="compute_terminated"), r"requires a method compute_terminated\("),
-        (refused(observation_space=BOX), "missing observation, achieved_goal, desired_goal"),
+        (refused(observation_space=BOX), r"are arrays; got Box\("),
         (
             refused(
                 observation_space=spaces.Dict(
@@ -119,6 +120,97 @@ def test_an_environment_without_the_goal_interface_is_rejected(
 ) -> None:
     with pytest.raises(RunError, match=message):
         goals_of(env)
+
+
+class LikePanda(Reach):
+    """Terminates at the goal but, like the environments of panda-gym, only defines `is_success`."""
+
+    __module__ = "panda_gym.envs.core"
+
+    @property
+    def compute_terminated(self) -> Any:
+        raise AttributeError
+
+    @property
+    def task(self) -> Any:
+        return SimpleNamespace(is_success=lambda *goals: Reach.compute_terminated(self, *goals, {}))
+
+    def step(self, action: Any) -> Any:
+        self.place = self.place + action
+        reward = self.compute_reward(self.place, self.goal, {})
+        ended = self.task.is_success(self.place, self.goal)
+        return self._seen(), reward, ended, False, self._info()
+
+
+class LikeParking(LikePanda):
+    """Also terminates outside the field, at a cost, like the parking task of highway-env."""
+
+    __module__ = "highway_env.envs.parking_env"
+    config = {"collision_reward": -5}  # noqa: RUF012
+
+    def _is_success(self, achieved: Any, desired: Any) -> bool:
+        return self.task.is_success(achieved, desired)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, ended, _, info = super().step(action)
+        crashed = bool(np.abs(self.place).max() > 1)
+        return (
+            observation,
+            reward - 5 * crashed,
+            ended or crashed,
+            False,
+            info | {"crashed": crashed},
+        )
+
+
+class NeverEnds(LikePanda):
+    __module__ = "elsewhere"
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+
+UNTERMINATED = LikePanda, LikeParking, NeverEnds
+for unterminated in UNTERMINATED:
+    gymnasium.register(f"{unterminated.__name__}-v0", entry_point=unterminated)
+
+
+@pytest.mark.parametrize("kind", UNTERMINATED)
+@pytest.mark.parametrize("by", ["id", "factory"])
+def test_a_missing_termination_is_reported_with_code_that_adds_it(kind: Any, by: str) -> None:
+    name = f"{kind.__name__}-v0" if by == "id" else f"factory tests:{kind.__name__}"
+    env = kind()
+    with pytest.raises(RunError, match="eagerly.train:\n\nimport gymnasium") as raised:
+        Goals(env, name, Observations(env.observation_space))
+    names = {kind.__name__: kind}
+    exec(str(raised.value).partition("\n\n")[2], names)
+    goals = goals_of(names["make_env"]())
+    _, terminated = goals.outcomes(
+        np.zeros((2, 2)), np.array([[0.0, 0.1], [1.0, 1.0]]), [{"crashed": False}] * 2
+    )
+    assert terminated.tolist() == [kind is not NeverEnds, False]
+
+
+def test_the_remaining_observation_may_be_nested() -> None:
+    class Nested(Reach):
+        observation_space: Any = spaces.Dict(
+            {
+                "observation": spaces.Dict({"place": BOX}),
+                "achieved_goal": BOX,
+                "desired_goal": BOX,
+            }
+        )
+
+        def _seen(self) -> Any:
+            seen: Any = super()._seen()
+            return seen | {"observation": {"place": seen["observation"]}}
+
+    assert goals_of(Nested()).desired == slice(2, 4)
+    goals: Any = spaces.Dict({"a": BOX, "b": BOX})
+    split = {"observation": BOX, "achieved_goal": goals, "desired_goal": goals}
+    with pytest.raises(RunError, match=r"are arrays; got Dict\('achieved_goal': Dict\("):
+        goals_of(refused(observation_space=spaces.Dict(split)))
 
 
 def test_failures_after_the_check_are_reported() -> None:
