@@ -20,7 +20,7 @@ from eagerly.export import calibration
 from eagerly.export.c_functions import act, float_network, header, integer_network
 from eagerly.export.integers import plan
 from eagerly.export.interface import common_refusal
-from eagerly.policies.architecture import ActorArchitecture, EntryEncoders, MemoryCore
+from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 
@@ -33,12 +33,6 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     if reason := common_refusal("c", PRECISIONS, architecture, precision):
         return reason
     encoder, head = architecture.encoder, architecture.head
-    if isinstance(encoder, EntryEncoders):
-        entries = ", ".join(entry.path for entry in encoder.entries)
-        return (
-            "C supports only flat vector observations; this actor has a separate layer for each "
-            f"entry of a Dict or Tuple ({entries})"
-        )
     if isinstance(encoder, MemoryCore):
         return f"C exports are stateless; this actor is recurrent ({encoder.kind})"
     if head.choices:

@@ -8,7 +8,13 @@ import numpy as np
 
 from eagerly.export import c_source as source
 from eagerly.export.integers import IntegerLayer, IntegerPlan
-from eagerly.policies.architecture import DENSE, NORM, ActorArchitecture, StateEmbedding
+from eagerly.policies.architecture import (
+    DENSE,
+    NORM,
+    ActorArchitecture,
+    EntryEncoders,
+    StateEmbedding,
+)
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import CLIP
@@ -51,6 +57,8 @@ def float_network(network: ActorNetwork) -> list[str]:
     architecture, code, given = network.architecture, _FloatCode(network.weights), "input"
     if isinstance(architecture.encoder, StateEmbedding):
         given = _embed(code, architecture.encoder)
+    elif isinstance(architecture.encoder, EntryEncoders):
+        given = _encode(code, architecture.encoder, architecture.activation)
     for index in range(len(architecture.hidden_sizes)):
         units = code.dense(f"hidden_{index}", given, f"units_{index}")
         if architecture.layer_norm:
@@ -81,6 +89,18 @@ def _embed(code: _FloatCode, encoder: StateEmbedding) -> str:
     for part, units in parts.items():
         code.average_l1_norm(part, units)
     return features
+
+
+def _encode(code: _FloatCode, encoder: EntryEncoders, activation: str) -> str:
+    """Adds the code of the layers of the entries and returns the name of their output array."""
+    units = encoder.units
+    size = units * len(encoder.entries)
+    code.calls.append(f"float encoded[{size}];")
+    for index, entry in enumerate(encoder.entries):
+        given, target = f"input + {entry.start}", f"encoded + {index * units}"
+        code.dense(f"entry_{index}_linear", given, target, declares=False)
+    code.activate(activation, "encoded", size)
+    return "encoded"
 
 
 class _FloatCode:

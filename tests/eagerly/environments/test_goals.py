@@ -181,7 +181,7 @@ for unterminated in UNTERMINATED:
 def test_a_missing_termination_is_reported_with_code_that_adds_it(kind: Any, by: str) -> None:
     name = f"{kind.__name__}-v0" if by == "id" else f"factory tests:{kind.__name__}"
     env = kind()
-    with pytest.raises(RunError, match="eagerly.train:\n\nimport gymnasium") as raised:
+    with pytest.raises(RunError, match=r"eagerly.train:\n\nimport gymnasium") as raised:
         Goals(env, name, Observations(env.observation_space))
     names = {kind.__name__: kind}
     exec(str(raised.value).partition("\n\n")[2], names)

@@ -73,6 +73,8 @@ FLOATS: list[dict[str, Any]] = [
     {"sizes": ()},
     {"encoder": EMBEDDING, "normalized": True},
     {"encoder": replace(EMBEDDING, hidden_sizes=()), "sizes": ()},
+    {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4), "normalized": True},
+    {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4), "sizes": (), "activation": "tanh"},
 ]
 
 
@@ -274,8 +276,8 @@ def test_the_header_compiles_as_c_plus_plus(tmp_path: Path) -> None:
         ({}, "float16", "c does not support float16, only float32 or int8"),
         (
             {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4)},
-            "float32",
-            r"flat vector observations; this .* layer for each entry .* \(robot/arm, goal\)$",
+            "int8",
+            "an actor with encoders or a recurrent core cannot be quantized",
         ),
         (
             {"encoder": EntryEncoders(entries=(CAMERA,), units=4), "observation_size": 128},
