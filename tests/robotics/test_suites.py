@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker
 from eagerly.spaces import Observations
 from tests.helpers import script
+from tests.small_runs import logged
 
 _NEEDED = ("shimmy", "dm_control", "gymnasium_robotics")
 _MISSING = [name for name in _NEEDED if not importlib.util.find_spec(name)]
@@ -62,6 +64,14 @@ def test_the_agent_observes_every_entry_including_goals(env: str, entries: dict[
     for (entry, size), part in zip(entries.items(), np.split(row, ends), strict=True):
         assert observation[entry].shape == (size,)
         np.testing.assert_array_equal(part, observation[entry].astype(np.float32), entry)
+
+
+def test_the_check_before_a_run_accepts_shared_goals_with_a_warning() -> None:
+    make = environment_maker("gymnasium_robotics:FrankaKitchen-v1")
+    with logged() as lines:
+        assert check_environment(make(), make.name)
+    (line,) = lines
+    assert "return the same object" in line
 
 
 def test_the_command_line_takes_a_task_of_dm_control(

@@ -160,6 +160,16 @@ class SeedRestarts(Walk):
         return self.seen(), {}
 
 
+class ReportsItsAction(Walk):
+    """A discrete task. The name of an entry of its `info` is similar to that of a mask."""
+
+    action_space: Any = gymnasium.spaces.Discrete(3)
+
+    def step(self, action: Any) -> Any:
+        *result, info = super().step(action)
+        return *result, info | {"action": action}
+
+
 class FewStarts(SeedRestarts):
     """Starts from one of two states. Seeds 0 and 1 select the same one."""
 
@@ -302,6 +312,12 @@ def test_changes_that_float32_cannot_represent_are_located() -> None:
         assert check_environment(FarAway(), "far")
     (line,) = lines
     assert re.search(r"entry 'position' of the observation, index \(0, 1\) is \d+\.\d+", line)
+
+
+def test_the_entry_action_of_info_is_not_taken_for_a_misspelled_mask() -> None:
+    with logged() as lines:
+        assert check_environment(ReportsItsAction(), "reports")
+    assert lines == []
 
 
 @pytest.mark.parametrize("given", ["id", "class"])
