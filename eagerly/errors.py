@@ -9,5 +9,12 @@ class RunError(RuntimeError):
     """An error in a run that the user can correct, reported in one message."""
 
 
+class UsageError(RunError):
+    """An error in what the user asked for, which repeating the command cannot solve.
+
+    Commands then end with exit code 2, and with 1 after any other error.
+    """
+
+
 class RunStoppedError(RunError):
     """An error that ends a run as if a stop had been requested: the run is saved first."""

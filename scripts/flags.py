@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import sanitize
 from eagerly.settings import Setting, Settings, flag_name
@@ -131,7 +131,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"--config {path} cannot be read: {error}") from error
+        raise UsageError(f"--config {path} cannot be read: {error}") from error
 
 
 def format_config(*configs: Settings) -> str:
@@ -159,7 +159,7 @@ def format_config(*configs: Settings) -> str:
                         item = tomlkit.inline_table()
                         item.update(value)
                 except ValueError as error:
-                    raise RunError(f"TOML cannot represent {name} {value}: {error}") from error
+                    raise UsageError(f"TOML cannot represent {name} {value}: {error}") from error
                 document.add(name, item)
     return tomlkit.dumps(document).lstrip()
 

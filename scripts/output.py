@@ -15,6 +15,8 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
+from eagerly.errors import UsageError
+
 # Control characters, lone surrogates, line separators, and characters that change text direction.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -81,10 +83,11 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class Failure(click.ClickException):
-    """An error that ends a command with exit code 1 and a sanitized message."""
+    """An error that ends a command with a sanitized message, and exit code 2 for a `UsageError`."""
 
-    def __init__(self, message: object) -> None:
-        super().__init__(sanitize(str(message)))
+    def __init__(self, error: object) -> None:
+        super().__init__(sanitize(str(error)))
+        self.exit_code = 2 if isinstance(error, UsageError) else 1  # type: ignore[misc]
 
 
 def tell(text: object) -> None:

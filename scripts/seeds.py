@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.scripts.flags import command, format_seeds, parse_seeds
 from eagerly.scripts.jobs import Job, Jobs, log_of
 from eagerly.scripts.output import Failure, echo, tell
@@ -152,12 +152,14 @@ def _folder(plan: SeedPlan) -> Path:
     if folder is None:
         env = plan.typed.get("env")
         if not env:
-            raise RunError("a new run needs an environment: pass --env, for example HalfCheetah-v5")
+            raise UsageError(
+                "a new run needs an environment: pass --env, for example HalfCheetah-v5"
+            )
         folder = Path("runs") / readable_name(plan.agent, env)
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is not a directory: choose another --run-dir")
+        raise UsageError(f"{folder} is not a directory: choose another --run-dir")
     if RunFiles(folder).is_file("config.json"):
-        raise RunError(
+        raise UsageError(
             f"with --seeds, --run-dir must be the parent of the run directories; got {folder}, "
             "which is a run directory: choose another"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eagerly.curves.labels import Found
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.storage.run_settings import format_setting
 from eagerly.suggestions import suggestion
 
@@ -27,14 +27,14 @@ def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
     for name in wanted:
         if name not in known:
             problem = f"no run has the setting {name!r}, which a filter names"
-            raise RunError(f"{problem}. {suggestion(name, known)}".removesuffix(". "))
+            raise UsageError(f"{problem}. {suggestion(name, known)}".removesuffix(". "))
     kept = [
         (path, settings)
         for path, settings in runs
         if all(n in settings and _matches(n, settings[n], value) for n, value in wanted.items())
     ]
     if not kept:
-        raise RunError(f"no run matches the filter {_described(wanted)}: {_saved(runs, wanted)}")
+        raise UsageError(f"no run matches the filter {_described(wanted)}: {_saved(runs, wanted)}")
     return kept
 
 
@@ -72,7 +72,7 @@ def _converted(name: str, text: str, like: Any) -> Any:
             return None
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except (KeyError, ValueError) as error:
-        raise RunError(f"a filter on {name} requires {expected}; got {text!r}") from error
+        raise UsageError(f"a filter on {name} requires {expected}; got {text!r}") from error
 
 
 def _described(wanted: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from eagerly.curves.filters import matching
 from eagerly.curves.groups import Curve, RunGroup
 from eagerly.curves.labels import Found, labels
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import run_directories
@@ -64,7 +64,7 @@ def read_groups(
     for path in paths:
         found = _found(path)
         if not found:
-            raise RunError(f"{path} contains neither a run nor an evaluation table")
+            raise UsageError(f"{path} contains neither a run nor an evaluation table")
         items |= {item.resolve(): item for item in found}
     tables: dict[Path, re.Match[str]] = {}
     runs: list[Found] = []
@@ -79,7 +79,7 @@ def read_groups(
     if env:
         envs = sorted({name["env"] for name in tables.values()} | {s["env"] for _, s in runs})
         if unknown := sorted(set(env) - set(envs)):
-            raise RunError(f"env must be one of {', '.join(envs)}; got {unknown[0]}")
+            raise UsageError(f"env must be one of {', '.join(envs)}; got {unknown[0]}")
         tables = {path: name for path, name in tables.items() if name["env"] in env}
         runs = [(path, settings) for path, settings in runs if settings["env"] in env]
     runs = _completed(runs, filter, trust)
@@ -143,10 +143,10 @@ def selected_groups(
         raise RunError(f"these runs have no {what} yet")
     labels = sorted({group.label for group in groups})
     if unknown := sorted(rename.keys() - set(labels)):
-        raise RunError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
+        raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
     renamed = [rename.get(label, label) for label in labels]
     if len(set(renamed)) < len(labels):
-        raise RunError(f"different labels must have different names; got {renamed}")
+        raise UsageError(f"different labels must have different names; got {renamed}")
     return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
 
 
@@ -163,7 +163,7 @@ def _each_seed_once(
             other = kept[key][0]
             what = f"{curve.label}, {curve.env}, seed {curve.seed}"
             if not (path.is_dir() and other.is_dir()):
-                raise RunError(
+                raise UsageError(
                     f"{other} and {path} are both {what}: omit one, or rename a table to give it "
                     "another label"
                 )
@@ -188,7 +188,7 @@ def _name(path: Path) -> re.Match[str]:
     """Splits the name of a table into label, environment and seed."""
     name = _NAME.fullmatch(path.stem)
     if not name:
-        raise RunError(
+        raise UsageError(
             f"a table must be named label-Environment-v0-seed.csv; got {path}: rename it, or pass "
             "the run directory"
         )
@@ -241,7 +241,7 @@ def _of_runs(
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
-        raise RunError(
+        raise UsageError(
             f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
         )
     for path in lacking:
@@ -256,7 +256,7 @@ def _of_runs(
 def _values(results: Results, metric: str, path: Path) -> np.ndarray:
     values: np.ndarray = getattr(results, METRICS[metric])
     if np.isnan(values).any():
-        raise RunError(
+        raise UsageError(
             f"{path} has no {METRICS[metric]} at step {results.steps[np.isnan(values)][0]}: its "
             "environment did not report success in `info`. Pass only runs of environments that do"
         )

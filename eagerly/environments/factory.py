@@ -21,7 +21,7 @@ from gymnasium.envs.registration import EnvSpec
 from eagerly.environments.adapting import adapted
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
-from eagerly.errors import INTERRUPTIONS, RunError
+from eagerly.errors import INTERRUPTIONS, RunError, UsageError
 from eagerly.importing import (
     FACTORY,
     check_outside,
@@ -182,7 +182,7 @@ def environment_maker(
         return EnvironmentMaker(environment_name(env), env, kwargs)
     if env.startswith(FACTORY):
         # Run directories store a factory's name, but factories are never imported by name.
-        raise RunError(
+        raise UsageError(
             f"the environment comes from the Python {env}: pass the factory again from your "
             "program, with eagerly.resume(path, env=the_factory), eagerly.evaluate(policy, "
             "the_factory) or eagerly.export_policy(path, ..., env=the_factory)"
@@ -192,7 +192,7 @@ def environment_maker(
     register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
-        raise RunError(f"unknown environment {env!r}. {_hint(package, name)}".rstrip())
+        raise UsageError(f"unknown environment {env!r}. {_hint(package, name)}".rstrip())
     return EnvironmentMaker(env, spec, kwargs, local)
 
 
@@ -221,7 +221,7 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         import_module(package)
         return package if origin_of(package) else ""
     except (ImportError, ValueError) as error:
-        raise RunError(
+        raise UsageError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "
             f"{error}. Install it, or run from the directory that contains it."
         ) from error
@@ -245,7 +245,7 @@ def environment_name(env: Any) -> str:
             "A run creates several environments, for example to evaluate and to resume: pass the "
             "class, or lambda: MyEnv(...)"
         )
-    raise RunError(
+    raise UsageError(
         "env must be a Gymnasium id, or a class or function that returns a new environment on "
         f"every call; got an instance of {type(env).__name__}: {advice}"
     )
@@ -260,7 +260,7 @@ def factory_name(factory: Callable[..., Any]) -> str:
     """
     while isinstance(factory, functools.partial):
         if factory.args or factory.keywords:
-            raise RunError(
+            raise UsageError(
                 "a factory must not be a functools.partial with arguments, which would not be "
                 "saved and compared: pass environment arguments as env_kwargs, and bind model "
                 f"arguments in a function; got {factory}"

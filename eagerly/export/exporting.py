@@ -15,7 +15,7 @@ import numpy as np
 
 from eagerly.agents import agent_name
 from eagerly.environments.factory import environment_name
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.export import runner
 from eagerly.export.c_examples import write_examples_of
 from eagerly.export.children import in_child
@@ -101,11 +101,11 @@ def export_policy(
     """
     kind, out = format_of(format, precision), Path(out)
     if os.path.lexists(out):
-        raise RunError(f"{out} already exists: choose another --out, or remove it")
+        raise UsageError(f"{out} already exists: choose another --out, or remove it")
     kind.check_installed()
     agent = None if isinstance(source, str | Path) else source
     if agent and which:
-        raise RunError(
+        raise UsageError(
             f"which selects a policy of a run and must be None for an agent; got {which!r}"
         )
     if isinstance(source, str | Path):
@@ -143,7 +143,7 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
         RunError: If the environment is missing, or a setting is unknown or invalid.
     """
     if not settings.get("env"):
-        raise RunError(
+        raise UsageError(
             "exporting an agent requires its environment, which is played to collect examples: "
             "call export_policy(agent, env=..., ...) with an id, a class or a function"
         )
@@ -157,7 +157,7 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
 def _check_built_in(run: Run) -> None:
     config = run.agent_config
     if run.agent_module is not None or config.actor or config.models:
-        raise RunError(
+        raise UsageError(
             "only built-in actors can be exported; custom models and agents run in TensorFlow: "
             "export them with Keras, model.export(folder)"
         )
@@ -171,7 +171,7 @@ def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
     """
     network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):
-        raise RunError(reason)
+        raise UsageError(reason)
     return network
 
 

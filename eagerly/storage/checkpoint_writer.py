@@ -152,11 +152,7 @@ class CheckpointWriter:
         self._files.remove_folder(folder)
         self._files.make_folder(folder, is_new=True)
         with self._files.for_tensorflow(folder) as path:
-            try:
-                variables.write(f"{path}/networks")
-            except OSError as error:  # replace TensorFlow's path in the message
-                told = str(error.strerror).replace(path, str(self._files.path / folder))
-                raise OSError(error.errno, told) from error
+            variables.write(f"{path}/networks")
         parts = {}
         for name in self._files.names(folder):
             self._files.sync(name)

@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import Any
@@ -116,15 +116,28 @@ class RunFiles:
         that it reads. On Linux, it refers to the directory opened here, even if a component of the
         original path is replaced by a link in the meantime. On other systems, this race
         condition remains.
+
+        Raises:
+            OSError, ValueError: In place of an error whose message contains that path. The new
+                message contains the original path.
         """
-        with self._folder(folder) as at:
-            if _DESCRIPTORS.is_dir():
-                yield str(_DESCRIPTORS / str(at))
-                return
-            with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+        with self._folder(folder) as at, ExitStack() as opened:
+            used = str(_DESCRIPTORS / str(at))
+            if not _DESCRIPTORS.is_dir():
+                private = opened.enter_context(tempfile.TemporaryDirectory(prefix="eagerly-"))
                 link = Path(private, "folder")
                 link.symlink_to((self.path / folder).resolve(), target_is_directory=True)
-                yield str(link)
+                used = str(link)
+            try:
+                yield used
+            except Exception as error:  # TensorFlow has its own errors
+                if used not in str(error):
+                    raise
+                known = str(self.path / folder)
+                if isinstance(error, OSError):
+                    text = str(error.strerror).replace(used, known)
+                    raise OSError(error.errno, text) from error
+                raise ValueError(str(error).replace(used, known)) from error
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.policies.weights import named
@@ -48,7 +48,7 @@ def load_policy(
             settings.
     """
     if which not in (None, *WHICH):
-        raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
+        raise UsageError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     run = open_run(Path(run_dir), None, settings, trust=trust)
     return policy_of(run, which)
 
@@ -79,7 +79,7 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
         if which == "latest":
             _log.warning("%s: using the latest policy, from step %s", no_best, saved.manifest.steps)
     elif which not in found:
-        raise RunError(f'{no_best}: select the latest one with --which latest or which="latest"')
+        raise UsageError(f'{no_best}: select the latest one with --which latest or which="latest"')
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     observations, actions = run.agent_config.spaces(*spaces)

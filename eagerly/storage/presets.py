@@ -11,7 +11,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from eagerly.agents import config_class
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.storage.run_settings import declared_settings
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
@@ -138,7 +138,7 @@ def with_preset(
         name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
     if name not in known:
         names = ", ".join([OF_THE_ENVIRONMENT, *known])
-        raise RunError(f"preset must be one of {names}; got {name!r}")
+        raise UsageError(f"preset must be one of {names}; got {name!r}")
     under = known[name]
     both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})
     rest = {n: value for n, value in under.items() if n not in settings}

@@ -13,7 +13,7 @@ from typing import Any
 
 from eagerly.agents import agent_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import RESUMABLE, RunConfig
@@ -252,14 +252,14 @@ def open_run(
     if path is not None and _is_run(path):
         return _continued(path, name, given, override, trust)
     if name is None:
-        raise RunError(f"{path} is not a run directory: it has no config.json")
+        raise UsageError(f"{path} is not a run directory: it has no config.json")
     if path is not None and path.exists() and not _is_empty(path):
-        raise RunError(
+        raise UsageError(
             f"{path} exists but is not a run directory (no config.json): choose another --run-dir"
         )
     check_names(given, {*declared_settings(name), "preset"})
     if not given.get("env"):
-        raise RunError("a new run needs an environment: set --env, for example HalfCheetah-v5")
+        raise UsageError("a new run needs an environment: set --env, for example HalfCheetah-v5")
     settings, preset = with_preset(name, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(name, settings, is_new=True)
     _check_effect(config, agent_config, given)
@@ -281,7 +281,7 @@ def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
         config.check_effect(given)
         agent_config.check_effect(given)
     except ValueError as error:
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _check_path(path: Path) -> None:
@@ -294,7 +294,7 @@ def _check_path(path: Path) -> None:
         str(path).encode()
         path.exists()
     except (OSError, ValueError) as error:
-        raise RunError(f"{str(path)[:200]!r} cannot be a run directory: {error}") from error
+        raise UsageError(f"{str(path)[:200]!r} cannot be a run directory: {error}") from error
 
 
 def _continued(
@@ -303,7 +303,7 @@ def _continued(
     document = _read(path, logging.WARNING)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
-        raise RunError(
+        raise UsageError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
     mine = given.keys() | ({"agent"} if agent else set())
@@ -323,7 +323,7 @@ def _continued(
             f"{format_setting(new)}\n"
             for name, (old, new) in changed.items()
         )
-        raise RunError(
+        raise UsageError(
             f"{path} was started with different settings:\n{lines}Omit them to resume with the "
             "saved values, choose another --run-dir, or accept the changes with --override."
         )
@@ -351,7 +351,7 @@ def _check_fixed(
             why = f"{fixed.text} it is part of the algorithm"
             fixed = fixed.unmet(values, None) is None
         if fixed and given[name] != saved[name]:
-            raise RunError(
+            raise UsageError(
                 f"{flag_name(name)} of {path} must stay {format_setting(saved[name])}, even with "
                 f"--override, because {why}: start a new run, with "
                 f"--init-from {path} to start from this policy"
@@ -384,7 +384,7 @@ def _untrusted_settings(
         except (ImportError, ValueError) as error:
             if role == "env":  # reported when the environment is created
                 continue
-            raise RunError(
+            raise UsageError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
                 "directory that contains it, or add that directory to PYTHONPATH"
             ) from error
@@ -412,10 +412,10 @@ def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunError:
+def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> UsageError:
     flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
-    return RunError(
+    return UsageError(
         f"{path} is not trusted (you did not train it here) and would {described(named)}: add "
         f"--trust (in Python trust=True) if you know that this is safe{instead}"
     )
@@ -450,7 +450,7 @@ def read_document_of(path: Path) -> dict[str, Any]:
         RunError: If the directory is damaged, or not a run.
     """
     if not _is_run(path):
-        raise RunError(f"{path} is not a run directory")
+        raise UsageError(f"{path} is not a run directory")
     return _read(path, logging.DEBUG)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from eagerly.agents import agent_names, config_class
 from eagerly.agents.config import AgentConfig
 from eagerly.environments.factory import factory_name
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.importing import split_name
 from eagerly.settings import Setting, flag_name
 from eagerly.storage.config import RunConfig
@@ -34,9 +34,9 @@ def declared_settings(agent: str) -> dict[str, Setting]:
     try:
         config = config_class(agent)
     except (TypeError, ValueError) as error:
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
     if taken := {*RunConfig.SETTINGS, *_RESERVED} & config.SETTINGS.keys():
-        raise RunError(f"{agent} redeclares the run setting {min(taken)}: rename it")
+        raise UsageError(f"{agent} redeclares the run setting {min(taken)}: rename it")
     return {**RunConfig.SETTINGS, **config.SETTINGS}
 
 
@@ -73,14 +73,14 @@ def build(
     try:
         return RunConfig(**values), config(**of_agent)
     except (TypeError, ValueError) as error:
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
     """Raises a `RunError` if a name is not among the known settings, with suggestions."""
     if unknown := sorted({*names} - {*known}):
         hints = filter(None, (suggestion(name, {*known, "run_dir"} - {name}) for name in unknown))
-        raise RunError(" ".join([f"unknown settings: {', '.join(unknown)}.", *hints]))
+        raise UsageError(" ".join([f"unknown settings: {', '.join(unknown)}.", *hints]))
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:

@@ -19,7 +19,7 @@ from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment, close_with_warning
 from eagerly.environments.watchdog import Watchdog
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.importing import imported_for
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.state import Stateful
@@ -112,7 +112,7 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
         observations, actions = run.agent_config.spaces(*spaces)
     except ValueError as error:
         close_with_warning(env, f"environment {make.name!r}")
-        raise RunError(f"environment {make.name!r}: {error}") from error
+        raise UsageError(f"environment {make.name!r}: {error}") from error
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
@@ -144,7 +144,7 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
             "XLA convolutions are slow on a CPU: --mode graph takes a fraction of the time"
         )
     if kept and agent.Budget is not None:
-        raise RunError(
+        raise UsageError(
             f"{run.agent} has its own update schedule, which is incompatible with "
             "--policy-checkpoints (updates at the end of an episode): omit --policy-checkpoints"
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from eagerly.storage.files import _DESCRIPTORS, RunFiles
 
@@ -144,6 +146,11 @@ def test_tensorflow_gets_a_path_without_special_characters(
         assert not set("[]*?\n ") & set(path)
         Path(path, "file").write_bytes(PRECIOUS)
     assert files.names("a") == ["a/file"]
+    with pytest.raises(OSError, match=r"\?\n run/a/x is full"), files.for_tensorflow("a") as path:
+        raise OSError(errno.ENOSPC, f"the disk of {path}/x is full")
+    damaged = pytest.raises(ValueError, match=r"\?\n run/a/x is damaged")
+    with damaged, files.for_tensorflow("a") as path:
+        raise tf.errors.DataLossError(None, None, f"{path}/x is damaged")
     with pytest.raises(FileExistsError):
         files.make_folder("a", is_new=True)
 
