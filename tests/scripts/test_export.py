@@ -53,5 +53,5 @@ def test_an_int8_export_prints_its_measurements(
     assert about["model"]["inputs"][0]["dtype"] == "int8"
     assert about["measured"]["differences"]["unequal"] <= 0.01
     again = CliRunner().invoke(main, words)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "Error: x already exists" in again.output

@@ -128,5 +128,5 @@ def test_a_custom_environment_is_trained_resumed_and_evaluated_in_processes(outs
 def test_a_missing_package_is_named(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(outside / "my_robots")
     missing = CliRunner().invoke(train.main, [*SETTINGS, "--run-dir", "x"])
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "needs the package 'my_robots', which cannot be imported" in missing.stderr

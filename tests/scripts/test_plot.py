@@ -335,7 +335,7 @@ def test_any_scalar_can_be_plotted(tmp_path: Path) -> None:
         "td3,Ant-v5,2000,20.0,,,1",
     ]
     result = _plot(*words, "loss")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert (
         "metric must be return, success, or a scalar of the runs: evaluation/return_mean, "
         "losses/actor, losses/critic; got loss"
@@ -358,4 +358,4 @@ def test_success_rates_are_drawn_and_not_normalized(tmp_path: Path) -> None:
     assert "| td3-hindsight | 3 | 0.65 |  | 1 |" in result.stdout
     (tmp_path / "td3-Reacher-v5-0.csv").write_text("steps,return_mean\n1,1")
     result = _plot(*command, "--metric", "success")
-    assert (result.exit_code, "has no success_rate at step 1" in result.output) == (1, True)
+    assert (result.exit_code, "has no success_rate at step 1" in result.output) == (2, True)

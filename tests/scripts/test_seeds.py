@@ -112,7 +112,7 @@ def test_invalid_input_is_reported_once_before_anything_is_written(
 def test_a_run_directory_cannot_contain_seed_runs(tmp_path: Path) -> None:
     open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"}).write()
     code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "run")
-    assert code == 1
+    assert code == 2
     assert "got run, which is a run directory" in output
 
 
@@ -122,7 +122,7 @@ def test_changed_settings_of_an_existing_run_are_rejected_before_any_run_starts(
     open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1}).write()
     words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
     code, output = invoke(main, *words, "--tau", "0.5")
-    assert code == 1
+    assert code == 2
     assert "--tau: the run has 0.005, you gave 0.5" in output
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1"]
 
@@ -161,7 +161,7 @@ def test_new_runs_use_the_thread_counts_of_existing_runs(
     )
     assert "threads" not in Path("all/seed-1.log").read_text()
     code, output = invoke(main, *words, "--seeds", "0..1", "--intra-op-threads", "1")
-    assert code == 1
+    assert code == 2
     assert "--intra-op-threads: the run has 3, you gave 1" in output
 
 

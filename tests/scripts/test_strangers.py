@@ -156,7 +156,7 @@ def test_a_package_that_fails_to_import_is_reported(
     for given in (["--env", "sulky:X-v0"], ["--env", "Pendulum-v1", "--actor", "sulky:actor"]):
         words = ["td3", *given, "--run-dir", "run", "--steps", "10"]
         result = CliRunner().invoke(train.main, words)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "cannot be imported" in result.output
         assert "Traceback" not in result.output
     result = CliRunner().invoke(train.main, ["sulky:Agent", "--env", "Pendulum-v1"])
@@ -231,7 +231,7 @@ def test_errors_name_the_setting(
     done = CliRunner().invoke(
         train.main, ["td3", "--env", "Pendulum-v1", "--mode", "eager", *words]
     )
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output
     assert isinstance(done.exception, SystemExit)
 
@@ -280,4 +280,4 @@ def test_invalid_paths_are_rejected(length: int) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--run-dir"]
     for path, said in (("x" * length, "cannot be a run directory"), ("b\udcff", "cannot be a run")):
         done = CliRunner().invoke(train.main, [*words, path])
-        assert (done.exit_code, said in done.output) == (1, True), done.output
+        assert (done.exit_code, said in done.output) == (2, True), done.output

@@ -116,7 +116,7 @@ def test_every_command_rejects_a_directory_that_is_not_a_run(tmp_path: Path) -> 
         (evaluate.main, [str(tmp_path)]),
     ):
         code, output = invoke(command, *words)
-        assert code == 1
+        assert code == 2
         assert "is not a run" in output
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -135,10 +135,10 @@ def test_changed_settings_are_rejected_unless_overridden(tmp_path: Path) -> None
     words = ["td3", "--env", "Long-v0", "--run-dir", run, "--mode", "graph"]
     assert invoke(train.main, *words, "--steps", "50", *SMALL)[0] == 0
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5")
-    assert code == 1
+    assert code == 2
     assert "--tau: the run has 0.005, you gave 0.5" in output
     code, output = invoke(train.main, *words, "--tau", "0.5", "--override")
-    assert code == 1
+    assert code == 2
     assert "affect further steps only: increase --steps as well" in output
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5", "--override")
     assert code == 0, output
@@ -198,7 +198,7 @@ def test_options_take_precedence_over_a_config_file(tmp_path: Path) -> None:
     assert (code, again) == (0, printed)
     words = ["td3", "--env", "x", "--env-kwargs", '{"g": null}', "--print-config"]
     code, output = invoke(train.main, *words)
-    assert (code, "TOML cannot represent env_kwargs {'g': None}" in output) == (1, True)
+    assert (code, "TOML cannot represent env_kwargs {'g': None}" in output) == (2, True)
     words = ["td3", "--config", str(file), "--steps", "40000", "--print-config"]
     assert invoke(train.main, *words) == (0, printed.replace("steps = 30000", "steps = 40000", 1))
 
@@ -219,7 +219,7 @@ def test_an_invalid_config_file_is_rejected(
     Path("config.toml").write_text(content)
     words = ["td3", "--env", "Pendulum-v1", "--config", "config.toml", "--run-dir", "run"]
     code, output = invoke(train.main, *words)
-    assert (code, Path("run").exists()) == (1, False)
+    assert (code, Path("run").exists()) == (2, False)
     assert message in output
 
 
@@ -256,7 +256,7 @@ def test_options_override_a_preset_and_the_same_command_resumes(
     assert "resumes at step 10" in output
     words[2] = "our"
     code, output = invoke(train.main, *words, "--steps", "30")
-    assert code == 1
+    assert code == 2
     assert "--batch-size: the run has 64, you gave 256" in output
     assert invoke(train.main, "ddpg", "--preset", "best")[0] == 2
     assert "is not one of" in invoke(train.main, "td3", "--preset", "our")[1]
@@ -265,10 +265,10 @@ def test_options_override_a_preset_and_the_same_command_resumes(
 def test_a_setting_without_effect_is_rejected(tmp_path: Path) -> None:
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run")]
     code, output = invoke(train.main, *words, "--shared-gradient", "both")
-    assert code == 1
+    assert code == 2
     assert "shared_gradient has an effect only with custom `models`, or for image, Dict" in output
     code, output = invoke(train.main, *words, "--ou-theta", "0.2")
-    assert code == 1
+    assert code == 2
     assert (
         "ou_theta has an effect only with --exploration ornstein_uhlenbeck; got --exploration gaus"
         in output
@@ -288,7 +288,7 @@ def test_changed_env_kwargs_are_rejected_on_resume(tmp_path: Path) -> None:
     words += ["--steps", "10", "--env-kwargs"]
     assert invoke(train.main, *words, '{"g": 9.81}')[0] == 0
     code, output = invoke(train.main, *words, '{"g": 1}')
-    assert code == 1
+    assert code == 2
     assert '--env-kwargs: the run has {"g": 9.81}, you gave {"g": 1}' in output
 
 

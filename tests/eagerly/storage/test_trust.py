@@ -114,7 +114,7 @@ def test_untrusted_modules_are_reported_in_one_line_and_not_imported(
     stage.put("evil.py")
     stage.name(*NAMED[role])
     for result in stage.opened_in_every_way():
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         (line,) = result.output.splitlines()
         place = stage.folder / "evil.py"
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
@@ -206,7 +206,7 @@ def test_all_names_are_checked_before_anything_is_imported(stage: Stage, case: s
     for change in changes:
         stage.name(*change)
     for result in stage.opened_in_every_way():
-        assert (result.exit_code, message in result.output) == (1, True), result.output
+        assert (result.exit_code, message in result.output) == (2, True), result.output
     assert not stage.ran
 
 
@@ -226,7 +226,7 @@ def test_trust_excludes_modules_of_the_run_directory_and_of_python(
     stage.put("run/evil.py")
     stage.name(*change)
     for result in stage.opened_in_every_way("--trust"):
-        assert (result.exit_code, message in result.output) == (1, True), result.output
+        assert (result.exit_code, message in result.output) == (2, True), result.output
     assert not stage.ran
 
 
@@ -243,7 +243,7 @@ def test_plots_do_not_import_untrusted_agents(
     )
     words = [str(stage.run), str(stage.folder / "second"), "-o", str(stage.folder / "x.svg")]
     refused = CliRunner().invoke(plot.main, words)
-    assert (refused.exit_code, stage.ran) == (1, False)
+    assert (refused.exit_code, stage.ran) == (2, False)
     assert "would import evil:Agent (agent, in " in refused.output
     drawn = CliRunner().invoke(plot.main, [*words, "--trust"])
     assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
@@ -275,7 +275,7 @@ def test_a_run_that_the_user_trained_is_trusted(
     )
     for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
         result = CliRunner().invoke(evaluate.main, [path])
-        assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
+        assert (result.exit_code, f"would import {name} (env, in " in result.output) == (2, True)
     # Resuming a copy with consent makes it trusted.
     with Trainer(open_run("copy", None, {"steps": 170}, trust=True)):
         pass
@@ -292,14 +292,14 @@ def test_a_name_that_resolves_to_another_module_elsewhere_is_not_trusted(
     stage.put("elsewhere/evil.py")
     monkeypatch.chdir("elsewhere")
     result = CliRunner().invoke(evaluate.main, ["../mine", "--which", "latest"])
-    assert (result.exit_code, stage.ran) == (1, False)
+    assert (result.exit_code, stage.ran) == (2, False)
     assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
     # An untrusted run whose `init_from` names that run does not import the module either.
     stage.name("settings", "init_from", "../mine")
     shutil.rmtree(stage.run / "checkpoints")
     for words in ([], ["--trust"]):
         result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
-        assert (result.exit_code, stage.ran) == (1, False), result.output
+        assert (result.exit_code, stage.ran) == (2, False), result.output
     assert "--init-from: ../mine is not trusted (you did not train it here)" in result.output
 
 
@@ -446,7 +446,7 @@ def test_untrusted_collectors_are_not_started(stage: Stage, kind: str) -> None:
     stage.name("settings", "collectors", kind)
     resume = ["resume", str(stage.run), "--steps", "160"]
     refused = CliRunner().invoke(train.main, resume)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert f"and would {COLLECTING[kind]}: add --trust" in refused.output
     assert refused.output.endswith(", or set --collectors yourself\n")
     assert load_policy(stage.run).which == "best"  # loading a policy starts no collectors
