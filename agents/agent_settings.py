@@ -35,7 +35,8 @@ INITIALIZERS = (
     "orthogonal",
     "torch_linear",
 )
-PRECISIONS = ("float32", "float64", "mixed_bfloat16")
+MIXED = "mixed_bfloat16"
+PRECISIONS = ("float32", "float64", MIXED)
 
 
 def _unless_replaced(*networks: str) -> Requirement:
@@ -81,6 +82,13 @@ _WITH_SCHEDULE = when("schedule", *SCHEDULES[1:])
 BY_PRIORITY = when("sampling", PRIORITIZED, LAP)
 SHAPES_NETWORKS = _unless_replaced("actor", "critic")
 SHAPES_CRITICS = _unless_replaced("critic")
+# Custom networks receive and return float32 with mixed precision, as with float32.
+_IN_PRECISION = Requirement(
+    "with float64, or for built-in networks",
+    lambda config, spaces: (
+        SHAPES_NETWORKS.unmet(config, spaces) if config.precision == MIXED else None
+    ),
+)
 _ON_DISCRETE = _for_actions("discrete actions", lambda actions: actions.choices)
 ON_CONTINUOUS = _for_actions("continuous actions", lambda actions: actions.continuous)
 _ON_IMAGES = _for_observations("image observations", lambda observations: observations.images)
@@ -216,7 +224,12 @@ class AgentSettings(Settings):
         group=LEARNING,
     )
     precision: str = setting(
-        "float32", "Floating-point precision of the networks", choices=PRECISIONS, group=LEARNING
+        "float32",
+        "Floating-point precision of the networks",
+        choices=PRECISIONS,
+        requires=_IN_PRECISION,
+        group=LEARNING,
+        built=True,
     )
 
     hidden_sizes: tuple[int, ...] = setting(

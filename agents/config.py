@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from eagerly.agents.agent_settings import NO_HINDSIGHT, NO_MEMORY, NOT_QUANTIZED, AgentSettings
+from eagerly.agents.agent_settings import (
+    MIXED,
+    NO_HINDSIGHT,
+    NO_MEMORY,
+    NOT_QUANTIZED,
+    AgentSettings,
+)
 from eagerly.buffers import FINAL, FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.policies.architecture import ActorArchitecture, EntryEncoders, MemoryCore
 from eagerly.policies.heads import ActionHead
@@ -33,7 +39,11 @@ class AgentConfig(AgentSettings):
     @property
     def variable_dtype(self) -> str:
         """The dtype of all variables; networks may compute in lower precision."""
-        return "float32" if self.precision == "mixed_bfloat16" else self.precision
+        # A builder that reads only this property ignores mixed precision, so `settings.recorded`
+        # must not count this comparison.
+        if object.__getattribute__(self, "precision") == MIXED:
+            return "float32"
+        return self.precision
 
     @property
     def has_custom_models(self) -> bool:

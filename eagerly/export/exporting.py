@@ -27,6 +27,7 @@ from eagerly.export.policy_document import description_of, facts_of, versions_of
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
 from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import policy_of
@@ -112,7 +113,6 @@ def export_policy(
         run = open_run(Path(source), None, settings, trust=trust)
     else:
         run = _run_of(source, settings)
-    _check_built_in(run)
     policy = agent.as_policy() if agent else policy_of(run, which)
     network = _network(policy, kind, precision)
     if episodes is None:
@@ -154,21 +154,17 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
     return Run(Path(), agent_name(type(agent)), config, agent.config, is_new=True)
 
 
-def _check_built_in(run: Run) -> None:
-    config = run.agent_config
-    if run.agent_module is not None or config.actor or config.models:
-        raise UsageError(
-            "only built-in actors can be exported; custom models and agents run in TensorFlow: "
-            "export them with Keras, model.export(folder)"
-        )
-
-
 def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
-    """Returns the network of a policy with a built-in actor.
+    """Returns the network of a policy.
 
     Raises:
-        RunError: If the format does not support the actor.
+        RunError: If the actor is not built in, or the format does not support it.
     """
+    if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
+        raise UsageError(
+            "only built-in actors can be exported, and this policy runs in TensorFlow: export its "
+            "network with Keras, model.export(folder)"
+        )
     network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):
         raise UsageError(reason)

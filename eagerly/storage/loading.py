@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from eagerly.agents import agent_names
+from eagerly.agents.config import AgentConfig
 from eagerly.errors import RunError, UsageError
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.policies.weights import named
 from eagerly.spaces.serialization import restored_spaces
+from eagerly.storage.built_in_settings import built_in_settings
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.evaluations import read_results
-from eagerly.storage.run import Run, open_run
+from eagerly.storage.run import Run, open_run, read_document_of
+from eagerly.storage.run_settings import check_saved
 
 _log = logging.getLogger(__name__)
 WHICH = ("best", "latest")
@@ -30,7 +35,8 @@ def load_policy(
     """Loads a policy from the newest checkpoint of a run.
 
     Only the actor's weights and the evaluations are read, and no environment is created. A built-in
-    actor runs in NumPy, without importing TensorFlow. A custom model runs in TensorFlow.
+    actor runs in NumPy, without importing TensorFlow or a custom agent. A custom actor runs in
+    TensorFlow.
 
     Args:
         run_dir: The run directory.
@@ -38,7 +44,8 @@ def load_policy(
             selects the best policy or, if there is none yet, the latest one with a logged warning.
             `Policy.which` records the selection.
         trust: Whether to import an agent or models named by the directory, even if another user
-            created it. Runs that you trained in that directory do not need this.
+            created it. Built-in actors and runs that you trained in that directory do not need
+            this.
         **settings: `actor=factory` or `models=factory`, if a Python program trained the run with
             such a factory of networks.
 
@@ -49,21 +56,54 @@ def load_policy(
     """
     if which not in (None, *WHICH):
         raise UsageError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
-    run = open_run(Path(run_dir), None, settings, trust=trust)
-    return policy_of(run, which)
+    path = Path(run_dir)
+    if not settings and (found := _without_import(path)):
+        run, saved = found
+        return policy_of(run, which, saved)
+    return policy_of(open_run(path, None, settings, trust=trust), which)
 
 
-def policy_of(run: Run, which: str | None) -> Policy:
-    """Loads a policy from an open run; see `load_policy`."""
-    saved = required_checkpoint(run.path, with_replay=False)
-    try:
+def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> Policy:
+    """Loads a policy from an open run, by default from its newest checkpoint; see `load_policy`."""
+    saved = saved or required_checkpoint(run.path, with_replay=False)
+    with _as_run_error(run.path):
         return _policy(run, saved, which)
+
+
+def _without_import(path: Path) -> tuple[Run, Checkpoint] | None:
+    """Opens the run of a custom agent that acts with a built-in actor, without importing the agent.
+
+    The returned run has the built-in settings that describe the actor. Returns None for other runs.
+    """
+    document = read_document_of(path)
+    agent, settings = document["agent"], document["settings"]
+    if agent in agent_names():
+        return None
+    saved = required_checkpoint(path, with_replay=False)
+    with _as_run_error(path):
+        config = _actor_config(saved, settings)
+        if config is None or config.actor or config.models:
+            return None
+        run_config, history = check_saved(document), document["history"]
+    return Run(path, agent, run_config, config, is_new=False, history=history), saved
+
+
+@contextmanager
+def _as_run_error(path: Path) -> Iterator[None]:
+    try:
+        yield
     except RunError:
         raise
     except Exception as error:  # run directories are untrusted input
         raise RunError(
-            f"the policy of {run.path} does not match its settings: {type(error).__name__}: {error}"
+            f"the policy of {path} does not match its settings: {type(error).__name__}: {error}"
         ) from error
+
+
+def _actor_config(saved: Checkpoint, settings: Mapping[str, Any]) -> AgentConfig | None:
+    """Returns the built-in settings that describe a custom agent's actor, or None."""
+    name = saved.manifest.state["policies"].get("settings_class")
+    return None if name is None else built_in_settings(name, settings)
 
 
 def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
@@ -83,17 +123,17 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     observations, actions = run.agent_config.spaces(*spaces)
-    # The acting model of a custom agent may differ from the one that its settings describe.
-    architecture = None
-    if run.agent_module is None:
-        architecture = run.agent_config.actor_architecture(observations, actions)
+    config = run.agent_config
+    if run.agent_module is not None:
+        config = _actor_config(saved, run.settings())
+    architecture = config and config.actor_architecture(observations, actions)
     actor: Any
     if architecture is None:
         from eagerly.storage.custom_policy import custom_actor  # imports TensorFlow
 
         actor = custom_actor(run, spaces, weights)
     else:
-        actor = numpy_actor(architecture, named(weights), run.agent_config.variable_dtype)
+        actor = numpy_actor(architecture, named(weights), config.variable_dtype)
     return Policy(actor, observations, actions, steps, which)
 
 

@@ -449,8 +449,9 @@ def read_document_of(path: Path) -> dict[str, Any]:
     Raises:
         RunError: If the directory is damaged, or not a run.
     """
+    _check_path(path)
     if not _is_run(path):
-        raise UsageError(f"{path} is not a run directory")
+        raise UsageError(f"{path} is not a run directory: it has no config.json")
     return _read(path, logging.DEBUG)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.networks.acting import KerasPolicy, MemoryPolicy
+from eagerly.storage.built_in_settings import describing_class
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 
 Weights = dict[str, np.ndarray]
@@ -30,6 +31,7 @@ class BestPolicyTracker:
 
     def __init__(self, agent: Agent, kept: PolicyCheckpoints | None = None) -> None:
         self._agent, self._kept = agent, kept
+        self._settings_class = describing_class(agent)
         self._best: Weights = {}
         self.best_step: int | None = None
         self.best_return = -math.inf
@@ -72,9 +74,16 @@ class BestPolicyTracker:
         self.best_step, self.best_return, self._best = None, -math.inf, {}
 
     def state(self) -> dict[str, Any]:
-        """Returns the current weights, and the step, return and weights of the best policy."""
+        """Returns the current weights, and the step, return and weights of the best policy.
+
+        `settings_class` names the built-in class that describes the actor; see `describing_class`.
+        """
         best = {"step": self.best_step, "return": self.best_return, "weights": self._best}
-        return {"latest": self._weights(), "best": None if self.best_step is None else best}
+        return {
+            "settings_class": self._settings_class,
+            "latest": self._weights(),
+            "best": None if self.best_step is None else best,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the best policy from the result of `state`.

@@ -12,6 +12,7 @@ from eagerly import TD3, TD3Config
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
 from eagerly.networks import Critic
+from eagerly.networks.custom import CustomActor, CustomCritic
 from tests.helpers import spaces
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
@@ -44,13 +45,48 @@ class Bare(TD3):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"normalize_observations": True}, {"hidden_sizes": (8,)}, {"critic_learning_rate": 1e-3}],
+    [
+        {"normalize_observations": True},
+        {"hidden_sizes": (8,)},
+        {"critic_learning_rate": 1e-3},
+        {"precision": "float64"},
+    ],
 )
 def test_a_setting_that_a_custom_build_ignores_is_rejected(settings: dict[str, Any]) -> None:
     (name,) = settings
     with pytest.raises(ValueError, match=f"{name} has no effect, because Bare builds its networks"):
         Bare(*spaces(), **settings)
     assert Bare(*spaces(), actor_learning_rate=1e-3, adam_epsilon=1e-7).config.tau == 0.005
+
+
+class InFloat32(ModelBuilder):
+    """Builds Keras models, whose layers compute in float32."""
+
+    def actor(self, name: str = "actor", encoder: Any = None) -> CustomActor:
+        layers = [keras.Input((4,)), keras.layers.Dense(2, "tanh", name="only")]
+        return CustomActor(keras.Sequential(layers), name=name, **self.custom_arguments())
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> CustomCritic:
+        layers = (
+            [keras.Input((6,)), keras.layers.Dense(1, name="only")]
+            for _ in range(self.config.n_critics)
+        )
+        models = map(keras.Sequential, layers)
+        return CustomCritic(models, self.config.n_critics, name=name, **self.custom_arguments())
+
+
+class Low(TD3):
+    Builder = InFloat32
+
+
+def test_mixed_precision_that_no_network_uses_is_rejected() -> None:
+    with pytest.raises(ValueError, match="precision has no effect, because Low builds"):
+        Low(*spaces(), precision="mixed_bfloat16", n_critics=1)
+    Low(*spaces(), precision="float64", n_critics=1)  # inputs and outputs have this dtype
+    custom = dict.fromkeys(("actor", "critic"), "module:factory")
+    with pytest.raises(ValueError, match="only with float64, or for built-in networks; got custom"):
+        TD3Config(precision="mixed_bfloat16", **custom).check_effect(["precision"])
+    TD3Config(precision="float64", **custom).check_effect(["precision"])
 
 
 class WithDeepCritics(ModelBuilder):

@@ -18,12 +18,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import RunError, load_policy, open_run
+from eagerly import TD3, RunError, load_policy
 from eagerly.export import exporting, plan
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
 from eagerly.export.model_card import model_card
 from eagerly.training.signals import Terminated
+from tests.agents.test_own_models import plain_actor
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount
 from tests.helpers import gone
@@ -409,13 +410,10 @@ def test_every_kind_of_policy_can_be_exported(
         assert examples[name][~begins].any()
 
 
-def test_custom_models_raise_an_error_before_they_are_loaded(tmp_path: Path) -> None:
-    settings = {"env": "Pendulum-v1", "actor": "tests.agents.test_own_models:plain_actor"}
-    planned = open_run(tmp_path / "run", "td3", settings)
-    planned.write()
-    planned.unlock()
-    with pytest.raises(RunError, match="custom models and agents run in TensorFlow"):
-        export_policy(planned.path, format="c", out=tmp_path / "x")
+def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
+    agent = TD3(gymnasium.make("Pendulum-v1"), actor=plain_actor)
+    with pytest.raises(RunError, match=r"this policy runs in TensorFlow: export .* with Keras"):
+        export_policy(agent, env="Pendulum-v1", format="c", out=tmp_path / "x")
 
 
 @pytest.mark.parametrize(

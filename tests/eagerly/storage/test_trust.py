@@ -120,10 +120,35 @@ def test_untrusted_modules_are_reported_in_one_line_and_not_imported(
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
     with pytest.raises(RunError, match=r"is not trusted \(you did .*\) and would import"):
         Trainer(open_run(stage.run, None, {"steps": 160})).close()
-    if role != "env":  # a policy needs no environment
+    if role in ("agent", "env"):  # a policy with a built-in actor needs neither
+        load_policy(stage.run)
+    else:
         with pytest.raises(RunError, match="would import"):
             load_policy(stage.run)
-    else:
+    assert not stage.ran
+
+
+@pytest.mark.parametrize(
+    ("settings_class", "settings", "message"),
+    [
+        (None, {}, "would import evil:Agent"),
+        ("TD3Config", {"actor": "evil:actor"}, "would import"),
+        ("TD3Config", {"hidden_sizes": [2**15]}, "hidden_sizes must be at least 1 and at most"),
+        ("TD3Config", {"hidden_sizes": [2**14] * 9}, "does not match its settings"),
+        ("TD7Config", {}, "does not match its settings"),
+        ("evil:Agent", {}, "settings_class must be one of AgentConfig, DDPGConfig"),
+        ([], {}, "does not match its settings"),
+    ],
+)
+def test_only_a_described_actor_of_an_untrusted_agent_is_loaded(
+    stage: Stage, settings_class: Any, settings: dict[str, Any], message: str
+) -> None:
+    stage.put("evil.py")
+    stage.name(*NAMED["agent"])
+    stage.edit(lambda document: document["settings"].update(unknown="evil", **settings))
+    for path in stage.run.glob("checkpoints/*/manifest.json"):
+        edit_sealed(path, lambda d: d["state"]["policies"].update(settings_class=settings_class))
+    with pytest.raises(RunError, match=message):
         load_policy(stage.run)
     assert not stage.ran
 
