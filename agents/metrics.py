@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.shapes import expect_rank
 from eagerly.networks.padding import masked_mean
 
 
@@ -19,6 +20,8 @@ def critic_metrics(
         target: `[B]`.
         mask: `[B]` bool, the rows to include; all if None.
     """
+    expect_rank("values", values, 2)
+    expect_rank("target", target, 1)
     return {
         "losses/critic": loss,
         "values/mean": losses.mean(values[0], mask),

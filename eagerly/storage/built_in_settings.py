@@ -36,8 +36,12 @@ def built_in_settings(name: str, settings: Mapping[str, Any]) -> AgentConfig:
     """
     if (kind := _classes().get(name)) is None:
         raise ValueError(f"settings_class must be one of {', '.join(_classes())}; got {name!r}")
-    known: dict[str, Any] = {n: value for n, value in settings.items() if n in kind.SETTINGS}
-    return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in known.items()})
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in settings.items()
+        if name in kind.SETTINGS
+    }
+    return kind(**values)
 
 
 def describing_class(agent: Agent) -> str | None:

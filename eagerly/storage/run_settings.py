@@ -29,7 +29,8 @@ def declared_settings(agent: str) -> dict[str, Setting]:
     """Returns the declarations of all settings of a run with this agent, by name.
 
     Raises:
-        RunError: If the agent cannot be imported, or redeclares a run setting.
+        RunError: If the agent cannot be imported, redeclares a run setting, or has `RUN_DEFAULTS`
+            of other settings.
     """
     try:
         config = config_class(agent)
@@ -37,6 +38,11 @@ def declared_settings(agent: str) -> dict[str, Setting]:
         raise UsageError(str(error)) from error
     if taken := {*RunConfig.SETTINGS, *_RESERVED} & config.SETTINGS.keys():
         raise UsageError(f"{agent} redeclares the run setting {min(taken)}: rename it")
+    if wrong := config.RUN_DEFAULTS.keys() - RunConfig.SETTINGS.keys():
+        raise UsageError(
+            f"RUN_DEFAULTS of {agent} must contain run settings; got {min(wrong)}: correct its "
+            "name, or move a setting of the agent to DEFAULTS"
+        )
     return {**RunConfig.SETTINGS, **config.SETTINGS}
 
 

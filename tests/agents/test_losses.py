@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.metrics import critic_metrics
 
 MODES: dict[str, Callable] = {
     "eager": lambda f: f,
@@ -106,6 +107,10 @@ def test_polyak_update_moves_by_tau_toward_the_source(run: Callable) -> None:
         (
             lambda: losses.smoothed_action(tf.ones((8, 2)), tf.ones((1, 2)), 0.5),
             r"noise .*\(8, 2\).*\(1, 2\)",
+        ),
+        (
+            lambda: critic_metrics(tf.ones(()), tf.ones((2, 8, 5)), tf.ones(8), None),
+            r"values must have shape \[C, B\], got \(2, 8, 5\)",
         ),
     ],
 )

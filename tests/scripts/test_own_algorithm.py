@@ -96,6 +96,34 @@ def test_a_third_network_learns_and_is_saved(
     assert {"dynamics", "dynamics_optimizer"} <= one.checkpoint.groups.keys()
 
 
+def test_a_variable_assigned_in_updates_is_saved(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    agent = small_agent("centered:CenteredTD3")
+    means = agent.train(filled_buffer(), 3)["rewards/mean"]
+    assert len(np.unique(means)) == 3
+    assert agent.get_weights()["mean_reward/mean_reward"] == means[-1]
+
+
+def test_critics_with_batch_normalization_learn_without_bias(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    agent = small_agent("normed:NormedTD3")
+    assert agent.critic(np.zeros((5, 4)), np.zeros((5, 2))).shape == (2, 5)
+    before = agent.get_weights()
+    agent.train(filled_buffer(), 2)
+    after = agent.get_weights()
+    layers = {name.split("/", 1)[1] for name in before if name.startswith("critic/")}
+    norms = {f"norm_{i}/{part}" for i in range(2) for part in ("gamma", "beta")}
+    averages = {f"norm_{i}/moving_{part}" for i in range(2) for part in ("mean", "variance")}
+    dense = {"hidden_0/kernel", "hidden_1/kernel", "value/kernel", "value/bias"}
+    assert {"/".join(name.split("/")[-2:]) for name in layers} == norms | averages | dense
+    for name, values in before.items():
+        assert not np.array_equal(values, after[name]), name
+
+
 def test_the_episodic_agent_is_updated_at_episode_ends(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

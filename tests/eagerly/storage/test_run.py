@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from eagerly import open_run
+from eagerly import TD3, open_run
 from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
@@ -171,6 +172,37 @@ def test_generated_run_directories_have_readable_and_unique_names(
     paths = [run.path for run in runs]
     assert len(set(paths)) == 3
     assert all(str(path).startswith("runs/td3-Pendulum-v1-4-") for path in paths)
+
+
+class OtherDefaults(TD3Config):
+    """Changes defaults of the agent, some of them in groups, and of the run."""
+
+    DEFAULTS = MappingProxyType({"memory_units": 32, "weight_decay": 0.01})
+    RUN_DEFAULTS = MappingProxyType({"replay_ratio": 0.25, "warmup_steps": 500})
+
+
+class WithOtherDefaults(TD3):
+    Config = OtherDefaults
+
+
+@pytest.mark.parametrize(("preset", "warmup_steps"), [("defaults", 500), (None, 1000)])
+def test_defaults_of_an_agent_and_its_runs_can_be_changed(
+    tmp_path: Path, preset: str | None, warmup_steps: int
+) -> None:
+    given: dict[str, Any] = {"env": "Pendulum-v1"} | ({"preset": preset} if preset else {})
+    run = open_run(tmp_path / "run", f"{__name__}:WithOtherDefaults", given)
+    assert (run.agent_config.memory_units, run.agent_config.weight_decay) == (32, 0.01)
+    # The preset of the environment takes precedence over the defaults.
+    assert (run.config.replay_ratio, run.config.warmup_steps) == (0.25, warmup_steps)
+
+
+@pytest.mark.parametrize("name", ["tau", "warmup_step"])
+def test_defaults_of_a_run_must_be_run_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(OtherDefaults, "RUN_DEFAULTS", {name: 1})
+    with pytest.raises(RunError, match=f"must contain run settings; got {name}: correct its name"):
+        open_run(tmp_path / "run", f"{__name__}:WithOtherDefaults", {"env": "Pendulum-v1"})
 
 
 def test_every_setting_has_help_and_numbers_have_a_range() -> None:
