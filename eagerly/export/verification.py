@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import logging
 import math
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.agents.config import AgentConfig
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.children import in_child
@@ -72,13 +74,17 @@ def verify(
         RunError: If a difference is larger than allowed.
     """
     seeds = evaluation_seeds(plan.run.config.evaluation_seed, plan.episodes)
+    # The child cannot import a custom agent's settings class from the working directory, and needs
+    # only the settings of layouts.
+    config = plan.run.agent_config
+    layouts = AgentConfig(ignore_entries=config.ignore_entries, action_masks=config.action_masks)
     found, after = in_child(
         "the exported policy",
         run_export,
         folder,
         plan.policy,
         gathered.make,
-        plan.run,
+        dataclasses.replace(plan.run, agent_config=layouts),
         seeds,
         # Environments may need a GPU, but a SavedModel must run on the CPU.
         processor_alone=plan.format == "saved-model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import eagerly
 from eagerly import TD3, Callback, RunError, TD3Config, algorithms, replay
-from tests.algorithms.huber import HuberTD3
+from eagerly.agents import agent_class
 from tests.helpers import ROOT, equal_weights, filled_buffer, small_config, spaces, weights_of
 from tests.small_runs import SMALL
 from tests.toys import Counting
@@ -175,8 +176,12 @@ def test_loading_an_agent_with_a_factory_requires_the_factory(tmp_path: Path) ->
     assert equal_weights(weights_of(agent), weights_of(same))
 
 
-def test_an_agent_with_a_custom_loss_is_exported(tmp_path: Path) -> None:
-    agent = HuberTD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,))
+def test_an_agent_with_a_custom_loss_in_the_working_directory_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ROOT / "tests" / "algorithms" / "huber.py", tmp_path / "only_here.py")
+    monkeypatch.chdir(tmp_path)
+    agent = agent_class("only_here:HuberTD3")(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,))
     with pytest.raises(RunError, match=r"requires its environment.*export_policy\(agent, env="):
         eagerly.export_policy(agent, format="c", out=tmp_path / "policy")
     with pytest.raises(RunError, match=r"which .* must be None for an agent; got 'best'"):
