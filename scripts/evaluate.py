@@ -1,4 +1,4 @@
-"""Evaluates the policy of a run: `evaluate.py runs/cheetah --episodes 10`."""
+"""Evaluates the policies of runs: `evaluate.py runs/cheetah --episodes 10`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
+from eagerly.storage.files import run_directories
 from eagerly.training.signals import terminated_by_signals
 
 
 @click.command(cls=Command)
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument(
+    "paths", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option(
     "--episodes",
     type=click.IntRange(min=1, max=MOST_EPISODES),
@@ -43,89 +46,107 @@ from eagerly.training.signals import terminated_by_signals
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also record the first episode to this .mp4 file; no display is needed.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--render", is_flag=True, help="Show the episodes in a window.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
+    paths: tuple[Path, ...], video: Path | None, render: bool, as_json: bool, **more: Any
+) -> None:
+    """Evaluate the policies of runs over whole episodes, without exploration noise.
+
+    RUN_DIR is a run directory, or a folder that contains run directories.
+    """
+    if video and video.suffix != ".mp4":
+        raise click.BadParameter(f"--video must end in .mp4; got {video}")
+    log_to_terminal()
+    runs = dict.fromkeys(run for path in paths for run in run_directories(path) or [path])
+    if len(runs) > 1 and (video or render):
+        raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")
+    failed = 0
+    for run_dir in runs:
+        try:
+            _evaluate(run_dir, video=video, render=render, as_json=as_json, **more)
+        except (RunError, ValueError, FloatingPointError) as error:
+            if len(runs) == 1:
+                raise Failure(error) from error
+            echo(f"{run_dir}: {error}", err=True)
+            failed += 1
+    if failed:
+        raise Failure(f"{failed} of {len(runs)} runs were not evaluated")
+
+
+def _evaluate(
     run_dir: Path,
+    *,
     episodes: int | None,
     which: str | None,
     seed: int | None,
     steps_limit: int | None,
     video: Path | None,
+    render: bool,
     as_json: bool,
     trust: bool,
 ) -> None:
-    """Evaluate the policy of the run in RUN_DIR over whole episodes, without exploration noise."""
-    if video and video.suffix != ".mp4":
-        raise click.BadParameter(f"--video must end in .mp4; got {video}")
-    log_to_terminal()
-    try:
-        from eagerly.environments.guard import GuardedEnvironment
-        from eagerly.environments.watchdog import Watchdog
-        from eagerly.storage.loading import policy_of
-        from eagerly.storage.run import open_run
-        from eagerly.training.evaluation import (
-            episodes_at_limit,
-            evaluation_seeds,
-            run_episodes,
-        )
-        from eagerly.training.video import Camera
+    from eagerly.environments.guard import GuardedEnvironment
+    from eagerly.environments.rendering import has_display
+    from eagerly.environments.watchdog import Watchdog
+    from eagerly.storage.loading import policy_of
+    from eagerly.storage.run import open_run
+    from eagerly.training.evaluation import episodes_at_limit, evaluation_seeds, run_episodes
+    from eagerly.training.video import Camera
 
-        run = open_run(run_dir, None, {}, trust=trust)
-        make = run.environment()
-        if trust:
-            run.trust()
-        policy = policy_of(run, which)
-        seeds = evaluation_seeds(
-            run.config.evaluation_seed if seed is None else seed,
-            episodes or run.config.evaluation_episodes,
-        )
-        timeout = run.config.environment_timeout_seconds
-        steps_limit = steps_limit or run.config.evaluation_steps_limit
-        with stdout_to_stderr() if as_json else nullcontext(), ExitStack() as opened:
-            # Signals unwind the stack, so that no partial video or child process remains.
-            opened.enter_context(terminated_by_signals())
-            camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
-            watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
-            opened.callback(watchdog.close)
-            with watchdog.calling(f"creating environment {make.name!r}"):
-                made = make()
-            observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
-            name = f"environment {make.name!r}"
-            env = GuardedEnvironment(made, name, watchdog, observations)
-            opened.enter_context(closing(env))
-            silent = as_json or not sys.stderr.isatty()
-            with tqdm(unit=" steps", disable=silent, leave=False) as bar:
+    if render and not has_display():
+        raise UsageError("--render requires a display: record the episode with --video instead")
+    run = open_run(run_dir, None, {}, trust=trust)
+    make = run.environment()
+    if trust:
+        run.trust()
+    policy = policy_of(run, which)
+    seeds = evaluation_seeds(
+        run.config.evaluation_seed if seed is None else seed,
+        episodes or run.config.evaluation_episodes,
+    )
+    timeout = run.config.environment_timeout_seconds
+    steps_limit = steps_limit or run.config.evaluation_steps_limit
+    with stdout_to_stderr() if as_json else nullcontext(), ExitStack() as opened:
+        # Signals unwind the stack, so that no partial video or child process remains.
+        opened.enter_context(terminated_by_signals())
+        camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
+        watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
+        opened.callback(watchdog.close)
+        with watchdog.calling(f"creating environment {make.name!r}"):
+            made = make(render_mode="human") if render else make()
+        observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
+        env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog, observations)
+        opened.enter_context(closing(env))
+        silent = as_json or not sys.stderr.isatty()
+        with tqdm(unit=" steps", disable=silent, leave=False) as bar:
 
-                def begin(episode: int) -> None:
-                    bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
+            def begin(episode: int) -> None:
+                bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
 
-                evaluation = run_episodes(
-                    policy, env, seeds, steps_limit=steps_limit, watch=bar.update, begin=begin
+            evaluation = run_episodes(
+                policy, env, seeds, steps_limit=steps_limit, watch=bar.update, begin=begin
+            )
+        if evaluation.at_limit:
+            echo(episodes_at_limit(evaluation, steps_limit), err=True)
+        about = {"run_dir": str(run_dir), "env": run.config.env, "which": policy.which}
+        if not as_json:
+            _print(evaluation, policy.steps, about)
+        if camera and video:
+            # The video repeats the first episode, with the same seed. It also shows the
+            # observation after the reset, which adds one frame.
+            pictures = int(evaluation.lengths[0]) + 1
+            with tqdm(
+                desc="video", total=pictures, unit=" frames", disable=silent, leave=False
+            ) as bar:
+                filmed = camera.record(
+                    policy, seeds[0], video, steps_limit=steps_limit, watch=bar.update
                 )
-            if evaluation.at_limit:
-                echo(episodes_at_limit(evaluation, steps_limit), err=True)
-            about = {"run_dir": str(run_dir), "env": run.config.env, "which": policy.which}
-            if not as_json:
-                _print(evaluation, policy.steps, about)
-            if camera and video:
-                # The video repeats the first episode, with the same seed. It also shows the
-                # observation after the reset, which adds one frame.
-                pictures = int(evaluation.lengths[0]) + 1
-                with tqdm(
-                    desc="video", total=pictures, unit=" frames", disable=silent, leave=False
-                ) as bar:
-                    filmed = camera.record(
-                        policy, seeds[0], video, steps_limit=steps_limit, watch=bar.update
-                    )
-                line = (
-                    f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
-                )
-                echo(line, err=as_json)
-        if as_json:
-            _print_json(evaluation, policy.steps, about)
-    except (RunError, ValueError, FloatingPointError) as error:
-        raise Failure(error) from error
+            line = f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
+            echo(line, err=as_json)
+    if as_json:
+        _print_json(evaluation, policy.steps, about)
 
 
 def _print_json(evaluation: Any, step: int, about: dict[str, Any]) -> None:

@@ -26,9 +26,14 @@ def choose_renderer() -> None:
     to "egl" and SDL_VIDEODRIVER to "offscreen", unless the user has set these variables. With the
     driver "dummy", highway-env draws nothing.
     """
-    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    if not has_display():
         os.environ.setdefault("MUJOCO_GL", "egl")
         os.environ.setdefault("SDL_VIDEODRIVER", "offscreen")
+
+
+def has_display() -> bool:
+    """Returns whether windows can be shown, as far as environment variables tell."""
+    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 
 def missing_library() -> str | None:

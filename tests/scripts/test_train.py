@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,25 @@ def test_resume_needs_no_flags_and_extends_a_run(tmp_path: Path) -> None:
     code, output = invoke(evaluate.main, run, "--which", "latest", "--episodes", "3")
     assert code == 0
     assert "(step 350): return 40 ± 0 over 3 episodes" in output
+
+    # A folder of runs, one of which is damaged
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    code, output = invoke(evaluate.main, str(tmp_path), run, "--which", "latest", "--json")
+    (line,) = (line for line in output.splitlines() if line.startswith("{"))
+    assert (code, json.loads(line)["run_dir"]) == (1, run)
+    assert f"{tmp_path}/damaged/config.json cannot be read" in output
+    assert "1 of 2 runs were not evaluated" in output
+    code, output = invoke(evaluate.main, str(tmp_path), "--render")
+    assert (code, "require a single run; got 2 runs" in output) == (2, True)
+
+
+def test_a_window_requires_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    if sys.platform == "linux":
+        code, output = invoke(evaluate.main, str(tmp_path), "--render")
+        assert (code, "--render requires a display: record" in output) == (2, True)
 
 
 def test_a_new_run_directory_is_created_by_default(
