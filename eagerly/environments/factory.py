@@ -127,7 +127,7 @@ class EnvironmentMaker:
                 if isinstance(env, gymnasium.Env):
                     _ = env.observation_space, env.action_space  # raises if a space is missing
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-            raise RunError(
+            raise UsageError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
             ) from error
         except INTERRUPTIONS:

@@ -13,7 +13,7 @@ from eagerly.environments.flattening import FlatEnvironment
 from eagerly.environments.goal_termination import termination_code
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.values import plain
-from eagerly.errors import INTERRUPTIONS, RunError
+from eagerly.errors import INTERRUPTIONS, RunError, UsageError
 from eagerly.spaces import Actions, Observations, text_of
 from eagerly.spaces.description import GOAL_ENTRIES
 from eagerly.spaces.observations import VECTOR, Entry
@@ -314,13 +314,13 @@ def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
 def _goal_entries(observations: Observations, name: str) -> tuple[Entry, Entry]:
     entries = {entry.path: entry for entry in observations.entries}
     if not entries.keys() >= set(GOAL_ENTRIES):
-        raise RunError(
+        raise UsageError(
             f"environment {name!r}: hindsight replay requires dictionary observations in which "
             f"{' and '.join(GOAL_ENTRIES)} are arrays; got {text_of(observations.kept_space)}"
         )
     achieved, desired = entries["achieved_goal"], entries["desired_goal"]
     if achieved.kind != VECTOR or (achieved.shape, achieved.kind) != (desired.shape, desired.kind):
-        raise RunError(
+        raise UsageError(
             f"environment {name!r}: hindsight replay requires array goals of the same shape; "
             f"got achieved_goal: {achieved.kind} of shape {achieved.shape}, desired_goal: "
             f"{desired.kind} of shape {desired.shape}"
@@ -339,7 +339,7 @@ def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..
                 "environment. Add the method in a wrapper, and pass env=make_env to eagerly.train:"
                 f"\n\n{termination_code(env, name)}"
             )
-        raise RunError(
+        raise UsageError(
             f"environment {name!r}: hindsight replay requires a method {method}(achieved_goal, "
             f"desired_goal, info), as in gymnasium_robotics.GoalEnv; it has none{how}"
         ) from error

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.buffers import Buffer
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.state import unflatten_state
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.checkpoint_writer import Contents
@@ -166,7 +166,7 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
     if run.overridden:
         steps = newest.manifest.steps
         flag = "--steps" if steps >= run.config.steps else "--stop-at-return"
-        raise RunError(
+        raise UsageError(
             f"{run.path} is finished: it has {steps} steps and reached its {flag}. Overrides "
             f"affect further steps only: increase {flag} as well"
         )
@@ -181,7 +181,7 @@ def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:
     """
     saved = newest_checkpoint(path, with_replay=with_replay)
     if saved is None:
-        raise RunError(f"{path} has no checkpoint yet: train it first")
+        raise UsageError(f"{path} has no checkpoint yet: train it first")
     return saved
 
 

@@ -134,7 +134,7 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
     except ValueError as error:  # raised by a custom model
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
     if (
         observations.images
         and run.agent_config.mode == "xla"
@@ -184,7 +184,7 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
             accumulator=accumulator,
         )
     except ValueError as error:  # an incompatible accumulator or policy lag
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
     if run.is_new and config.steps <= config.warmup_steps:
         _log.warning(
             f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
@@ -208,14 +208,14 @@ def _buffer(config: RunConfig, agent: Agent) -> Buffer:
     try:
         buffer = agent.replay_buffer(config.replay_capacity, seed=sampling)
     except TypeError as error:  # the buffer does not support the sampler
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
     except (MemoryError, ValueError) as error:  # more than the system can allocate
         raise RunError(
             f"cannot allocate replay_capacity {config.replay_capacity}: {error}; "
             f"{gigabytes(available_memory())} available: reduce --replay-capacity"
         ) from error
     if len(buffer):  # a resumed run would add them twice
-        raise RunError(
+        raise UsageError(
             f"{type(agent).__name__}.replay_buffer must return an empty buffer; got {len(buffer)} "
             "rows: add them in a callback's on_begin, when training.steps is 0"
         )

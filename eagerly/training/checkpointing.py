@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
@@ -111,7 +111,7 @@ class Checkpoints:
         try:
             parts.agent.learner.check_call(run.config.updates_per_call)
         except ValueError as error:
-            raise RunError(f"--updates-per-call: {error}") from error
+            raise UsageError(f"--updates-per-call: {error}") from error
         if not newest:
             parts.collector.begin()
         return newest

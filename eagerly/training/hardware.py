@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.quiet import find_devices
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def set_device(device: str) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if device == "gpu" and not gpus:
         built = "" if tf.test.is_built_with_cuda() else " This TensorFlow has no CUDA support."
-        raise RunError(
+        raise UsageError(
             f"--device gpu: TensorFlow found no GPU.{built} On Linux with an NVIDIA driver: "
             "pip install 'eagerly[gpu]'. If it is installed, TF_CPP_MIN_LOG_LEVEL=0 shows why "
             "TensorFlow does not use the GPU."
@@ -130,7 +130,7 @@ def check_precision(precision: str, mode: str) -> None:
             "mixed_bfloat16 is slower than float32"
         )
     elif not flags & _BFLOAT16_FLAGS:
-        raise RunError(
+        raise UsageError(
             f"this CPU has no bfloat16 instructions ({', '.join(sorted(_BFLOAT16_FLAGS))}): "
             "mixed_bfloat16 would be slower than float32; use --precision float32"
         )

@@ -13,7 +13,7 @@ from eagerly.agents.agent_settings import UNIFORM
 from eagerly.agents.config import AgentConfig
 from eagerly.buffers import Layout
 from eagerly.buffers.sum_tree import SumTree
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
 from eagerly.workers.group_specs import PROCESSES
@@ -105,7 +105,7 @@ def check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -
     check_memory(needed, what, "reduce --replay-capacity")
     least = layout.least_rows(config.num_envs)
     if config.replay_capacity < least:
-        raise RunError(
+        raise UsageError(
             f"replay_capacity must be at least {least} for {config.num_envs} environments with a "
             f"recurrent agent or image observations; got {config.replay_capacity}"
         )

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.networks.models import assign_weights
 from eagerly.networks.quantization_ranges import RANGES, WIDTH
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
@@ -56,11 +56,11 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         other = open_run(Path(run_dir), None, {}, trust=run.trusts_init_from)
         saved = required_checkpoint(other.path, with_replay=False)
     except RunError as error:
-        raise RunError(f"--init-from: {error}") from error
+        raise UsageError(f"--init-from: {error}") from error
     mine, theirs = agent.config.flat(), other.agent_config.flat()
     for name in _SAME_SHAPES:
         if name in mine and name in theirs and mine[name] != theirs[name]:
-            raise RunError(
+            raise UsageError(
                 f"--init-from: {flag_name(name)} is {theirs[name]} in {run_dir} and {mine[name]} "
                 "in this run: their actors must have the same architecture"
             )
@@ -80,7 +80,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
             statistics = saved.state("agent")["statistics"]["moments"]
             agent.normalization.moments.restore(statistics["observations"])
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
+        raise UsageError(
             f"--init-from: the actor of {run_dir} is incompatible with this run's: {error}"
         ) from error
     _spread(agent)

@@ -16,7 +16,7 @@ from typing import Any
 from eagerly.environments.remote import STARTING
 from eagerly.environments.silence import TICK
 from eagerly.environments.worker_process import LostError, WorkerLoop, failure, message_of, value_of
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.workers.local_cluster import LocalCluster
 from eagerly.workers.process_workers import cores
 from eagerly.workers.remote_workers import RemoteWorkers, WorkerMaker
@@ -272,7 +272,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise RunError(
+        raise UsageError(
             f"--collectors ray requires Ray, which cannot be imported ({error}): "
             "install eagerly[ray]"
         ) from error
@@ -283,7 +283,7 @@ def _check_joined(ray: Any, address: str) -> None:
     """Raises `RunError` if this process has joined a cluster other than that at `address`."""
     joined = ray.get_runtime_context().gcs_address
     if address and _resolved(address) != _resolved(joined):
-        raise RunError(
+        raise UsageError(
             f"--collectors ray:{address} is not the Ray cluster at {joined}, which this process "
             "has joined: use --collectors ray, or leave that cluster with ray.shutdown()"
         )

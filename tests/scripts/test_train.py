@@ -146,7 +146,7 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated(tmp_path: Path) -> None:
 
     open_run(tmp_path / "run", "td3", {"env": "Long-v0"}).write()
     code, output = invoke(evaluate.main, str(tmp_path / "run"))
-    assert code == 1
+    assert code == 2
     assert "has no checkpoint yet" in output
 
 
