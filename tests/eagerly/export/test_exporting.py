@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import keras
 import numpy as np
 import pytest
 
@@ -24,7 +25,6 @@ from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
 from eagerly.export.model_card import model_card
 from eagerly.training.signals import Terminated
-from tests.agents.test_own_models import plain_actor
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount
 from tests.helpers import gone
@@ -411,7 +411,10 @@ def test_every_kind_of_policy_can_be_exported(
 
 
 def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
-    agent = TD3(gymnasium.make("Pendulum-v1"), actor=plain_actor)
+    def actor(*spaces: gymnasium.Space) -> keras.Model:
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, "tanh")])
+
+    agent = TD3(gymnasium.make("Pendulum-v1"), actor=actor)
     with pytest.raises(RunError, match=r"this policy runs in TensorFlow: export .* with Keras"):
         export_policy(agent, env="Pendulum-v1", format="c", out=tmp_path / "x")
 
