@@ -16,7 +16,6 @@ from eagerly.agents.agent import Agent
 from eagerly.environments.factory import environment_maker
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import resumable_checkpoint
-from eagerly.storage.evaluations import LAST, read_results
 from eagerly.storage.loading import policy_of
 from eagerly.storage.run import Run, open_run
 from eagerly.training.callbacks import Callback
@@ -39,9 +38,9 @@ class Result:
         run: The run; `run.path` is its directory.
         steps: Environment steps, summed over all environments.
         updates: Gradient updates.
-        best_return: Mean return of the best evaluation since the first update; None if there is
-            no such evaluation.
-        score: Mean return of the last 3 evaluations; None if there are no evaluations.
+        best_return: Mean return of the best evaluation since the first update and the last
+            override; None if there is no such evaluation.
+        score: Mean return of the last 3 of these evaluations; None if there are none.
         reason: Why training ended: "steps", "stop_at_return", or the reason that a callback gave.
     """
 
@@ -125,25 +124,17 @@ def resume(
 
 def _trained(run: Run, callbacks: Iterable[Callback]) -> Result:
     try:
-        newest, is_finished = resumable_checkpoint(run)
-        if newest and is_finished:
-            steps, updates, reason = newest.manifest.steps, newest.manifest.updates, ""
+        newest, reached = resumable_checkpoint(run)
+        if newest and reached:
+            steps, updates, reason = newest.manifest.steps, newest.manifest.updates, reached[0]
         else:
             with Trainer(run, callbacks, newest=newest) as trainer:
                 trainer.train()
                 steps, updates, reason = trainer.steps, trainer.updates, trainer.stop_reason
     finally:
         run.unlock()
-    results = read_results(run.evaluations_path)
-    returns, best = results.return_mean, results.best
-    return Result(
-        run,
-        steps,
-        updates,
-        None if best is None else float(returns[best]),
-        float(returns[-LAST:].mean()) if returns.size else None,
-        reason or ("steps" if steps >= run.config.steps else "stop_at_return"),
-    )
+    results = run.results()
+    return Result(run, steps, updates, results.best_return, results.score, reason)
 
 
 def evaluate(

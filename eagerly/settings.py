@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from eagerly.importing import FACTORY, split_name
 from eagerly.suggestions import suggestion
 
+NONE = "none"  # `Setting.none` on the command line, in files and in messages
 _SHOWN = 200  # maximum characters of a value in messages, since files may hold any value
 _KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
 _ENDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
@@ -104,6 +105,14 @@ class Setting:
     requires: tuple[Requirement, ...] = ()  # conditions for the setting to have an effect
     name: str = ""  # field name
     kinds: tuple[Any, ...] = ()  # value types, the main one first
+
+    @property
+    def none(self) -> Any:
+        """The value that unsets an optional setting: None or ""; otherwise `MISSING`."""
+        if type(None) in self.kinds:
+            return None
+        is_optional = self.default == "" and not self.choices
+        return "" if is_optional else dataclasses.MISSING
 
     def idle_because(self, config: Any, spaces: Any = None) -> str:
         """Returns why the setting has no effect with this config and these spaces, or ""."""

@@ -19,7 +19,7 @@ import click
 from eagerly.errors import UsageError
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import sanitize
-from eagerly.settings import Setting, Settings, flag_name
+from eagerly.settings import NONE, Setting, Settings, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run_settings import format_setting
 
@@ -90,19 +90,39 @@ class SettingsCommand(Command):
                 formatter.write_dl(records)
 
 
+class _OrNone(click.ParamType):
+    """Converts the word "none" to a given value, and other text with another type."""
+
+    def __init__(self, other: Any, none: Any) -> None:
+        self._other, self._none = click.types.convert_type(other), none
+        self.name = self._other.name
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"{self.name.upper()}|{NONE}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._none if value == NONE else self._other.convert(value, param, ctx)
+
+
+def _type(setting: Setting) -> Any:
+    kind = click.Choice(setting.choices) if setting.choices else setting.kinds[0]
+    kind = _TYPES.get(kind, kind)
+    return kind if setting.none is dataclasses.MISSING else _OrNone(kind, setting.none)
+
+
 def _option(setting: Setting, default: Any) -> click.Option:
     """Returns the option for a setting. Its value is None if the option is not passed."""
     flag, kind = flag_name(setting.name), setting.kinds[0]
     if isinstance(default, bool):
         default = str(default).lower()
     elif default is not dataclasses.MISSING:
-        default = format_setting("" if default is None else default) or "none"
+        default = format_setting(default) or NONE
     notes = [setting.unit, setting.range(_FAR), *(needed.text for needed in setting.requires)]
     notes += [] if default is dataclasses.MISSING else [f"default {default}"]
     shown = "; ".join(filter(None, notes))
     option = click.Option(
         [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
-        type=click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind),
+        type=_type(setting),
         default=None,
         help=f"{setting.help}. " + (f"[{shown}]" if shown else ""),
         metavar=_METAVARS.get(kind),
@@ -122,16 +142,24 @@ def resumable_options() -> list[click.Option]:
     return [_option(each, "as saved") for each in settings if each.resumable]
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, declared: Mapping[str, Setting]) -> dict[str, Any]:
     """Reads settings by name from a TOML file.
+
+    Args:
+        path: The file.
+        declared: The declarations of the settings, by name. "none" stands for `Setting.none`.
 
     Raises:
         RunError: If the file cannot be read or is not valid TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--config {path} cannot be read: {error}") from error
+    nones = {
+        name: each.none for name, each in declared.items() if each.none is not dataclasses.MISSING
+    }
+    return found | {name: none for name, none in nones.items() if found.get(name) == NONE}
 
 
 def format_config(*configs: Settings) -> str:
@@ -150,10 +178,11 @@ def format_config(*configs: Settings) -> str:
             document.add(tomlkit.comment(group.heading))
             for name in [n for n, each in config.SETTINGS.items() if each.group is group]:
                 value = values[name]
-                if value is None or name in idle:
-                    document.add(tomlkit.comment(idle.get(name, f"{name} is not set")))
+                if name in idle:
+                    document.add(tomlkit.comment(idle[name]))
                     continue
                 try:
+                    value = NONE if value is None else value
                     item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
                     if isinstance(value, dict):
                         item = tomlkit.inline_table()

@@ -15,9 +15,8 @@ from tqdm import tqdm
 
 from eagerly.errors import RunError
 from eagerly.scripts.output import tell
-from eagerly.storage.evaluations import read_results
 from eagerly.storage.lock import lock_for_child
-from eagerly.storage.run import Run
+from eagerly.storage.run import Run, results_of
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
@@ -115,7 +114,7 @@ class Job:
     def result(self) -> str:
         """Returns the completed steps and a summary of the evaluations, as text."""
         try:
-            return f"{self.steps} steps; {read_results(self.run.evaluations_path)}"
+            return f"{self.steps} steps; {results_of(self.run.path)}"
         except RunError:
             return f"{self.steps} steps; evaluations.csv is damaged and cannot be read"
 

@@ -37,8 +37,8 @@ def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str)
     """List the runs in FOLDERS (default: runs/) with their environment, progress and returns.
 
     The state is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that
-    of the best evaluation since the first update. The last return is the mean of the last 3
-    evaluations.
+    of the best evaluation since the first update and the last override. The last return is the mean
+    of the last 3 of these evaluations.
     """
     if of_run is None and trust:
         raise click.UsageError("--trust requires --command")

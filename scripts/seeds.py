@@ -21,7 +21,7 @@ from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles
 from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
-from eagerly.storage.manifest import is_finished, published
+from eagerly.storage.manifest import finished_by, published
 from eagerly.storage.run import open_run, readable_name
 from eagerly.storage.run_settings import flag_words
 from eagerly.training.run_processes import train_command
@@ -122,7 +122,9 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
             job.steps = manifests[-1].steps
             # A finished run whose settings are overridden is not skipped: its process reports the
             # error.
-            if is_finished(job.run.path, manifests[-1], job.run.config) and not job.run.overridden:
+            run = job.run
+            reached = finished_by(run.path, manifests[-1], run.config, run.last_override)
+            if reached and not run.overridden:
                 job.state = "finished"
     try:
         folder.mkdir(parents=True, exist_ok=True)

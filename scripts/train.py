@@ -14,12 +14,13 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
@@ -38,10 +39,10 @@ from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, s
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.evaluations import Results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, presets
 from eagerly.storage.run import open_run
-from eagerly.storage.run_settings import declared_settings
+from eagerly.storage.run_settings import declared_settings, flag_words, format_setting
 from eagerly.training.signals import StopSignals
 
 
@@ -154,14 +155,16 @@ def _train(
 ) -> None:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)  # prints the Python stack on a crash in native code
-    typed = {name: value for name, value in given.items() if value is not None}
+    source, default = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
+    typed = {name: value for name, value in given.items() if source(name) != default}
     if jobs and seeds is None:
         raise click.UsageError("--jobs requires --seeds, for example --seeds 0..4")
     if print_config and seeds is not None:
         raise click.UsageError("--print-config prints the settings of a single run: omit --seeds")
     try:
         log_to_terminal()
-        typed = {**(read_config(config) if config else {}), **typed}
+        if agent and config:
+            typed = read_config(config, declared_settings(agent)) | typed
         if print_config:
             run = open_run(run_dir, agent, typed, override=override, trust=trust)
             echo(format_config(run.config, run.agent_config))
@@ -191,11 +194,11 @@ def _train_run(
     from eagerly.training.callbacks import ProgressBar, ProgressReports
     from eagerly.training.trainer import Trainer
 
-    newest, is_finished = resumable_checkpoint(run)
-    if newest and is_finished:
+    newest, reached = resumable_checkpoint(run)
+    if newest and reached:
         steps = newest.manifest.steps
-        tell(f"{run.path} is already finished: {steps} steps")
-        _print_end(run, steps)
+        tell(f"{run.path} is already finished: {steps} steps{_early(run.config, reached)}")
+        _print_end(run, _extension(run.config, steps, reached))
         return
     bar = ProgressBar(disable=None if progress else True, say=tell)
     reports = [] if report_to is None else [ProgressReports(report_to)]
@@ -220,11 +223,25 @@ def _train_run(
         tell(f"resume    {command('train.py', 'resume', str(run.path))}")
         _print_end(run)
         sys.exit(128 + signals.received if signals.received else 0)
+    reached = run.config.limits_reached(trainer.steps, trainer.best_return)
     tell(
-        f"finished: {trainer.steps} steps, {trainer.updates} updates, this session took {elapsed}, "
-        f"{share:.1%} of it for checkpoints"
+        f"finished: {trainer.steps} steps{_early(run.config, reached)}, {trainer.updates} updates, "
+        f"this session took {elapsed}, {share:.1%} of it for checkpoints"
     )
-    _print_end(run, trainer.steps)
+    _print_end(run, _extension(run.config, trainer.steps, reached))
+
+
+def _early(config: RunConfig, reached: list[str]) -> str:
+    """Returns why a finished run ended before its last step, as text; "" if it did not."""
+    if "steps" in reached:
+        return ""
+    return f" (of {config.steps}: an evaluation reached --stop-at-return {config.stop_at_return:g})"
+
+
+def _extension(config: RunConfig, steps: int, reached: list[str]) -> dict[str, Any]:
+    """Returns the settings that extend a finished run beyond the limits that it reached."""
+    more = {"steps": 2 * steps if "steps" in reached else config.steps}
+    return more | ({"stop_at_return": None} if "stop_at_return" in reached else {})
 
 
 def _how_it_goes_on(run: Any) -> str:
@@ -260,6 +277,7 @@ def _print_start(trainer: Any) -> None:
         environment += f", {count} collectors ({config.collectors})"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     preset = {"preset": run.preset} if run.preset else {}
+    overrides = {"overrides": _overrides(run.history)} if run.history else {}
     observations = text_of(trainer.observations.space)
     if ignored := agent.config.ignore_entries:
         observations += f", without {ignored}"
@@ -271,6 +289,7 @@ def _print_start(trainer: Any) -> None:
         "run": f"{run.path}, {begin}, up to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {numbers}, seed {config.seed}",
         **preset,
+        **overrides,
         **replay,
         "device": f"{device_name()}, {threads}",
         "resuming": continuation_note(
@@ -286,6 +305,19 @@ def _print_start(trainer: Any) -> None:
         tell(f"{name:<14}{value}")
 
 
+def _overrides(history: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the overrides of a run as text, such as "tau 0.005 → 0.1 at step 400"."""
+    entries = (
+        ", ".join(
+            f"{name} {format_setting(old)} → {format_setting(new)}"
+            for name, (old, new) in entry["overridden"].items()
+        )
+        + f" at step {entry['steps']}"
+        for entry in history
+    )
+    return sanitize("; ".join(entries), lines=False)
+
+
 def _replay(config: Any) -> str:
     """Returns the replay options in use as text, or "" if there are only defaults."""
     parts = [f"{config.n_step}-step returns"] if config.n_step > 1 else []
@@ -295,15 +327,20 @@ def _replay(config: Any) -> str:
     return ", ".join(parts)
 
 
-def _print_end(run: Any, finished_at: int | None = None) -> None:
-    """Prints the result if the run is finished, and the commands for the next steps."""
-    try:
-        found: Results | str = read_results(run.evaluations_path)
-    except RunError:  # a damaged table must not fail the run
-        found = "evaluations.csv is damaged and cannot be read"
-    if finished_at is not None:
+def _print_end(run: Any, extension: Mapping[str, Any] | None = None) -> None:
+    """Prints the commands for the next steps and, of a finished run, the result.
+
+    Args:
+        run: The run.
+        extension: Settings that extend a finished run; None if the run is not finished.
+    """
+    if extension is not None:
+        try:
+            found: Results | str = run.results()
+        except RunError:  # a damaged table must not fail the run
+            found = "evaluations.csv is damaged and cannot be read"
         tell(f"result    {found}")
-        more = "--steps", str(2 * finished_at)
+        more = flag_words(extension)
         tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
     tell(f"evaluate  {command('evaluate.py', str(run.path))}")
     # TensorBoard tries to import optional packages. -P keeps it from finding them in the working

@@ -13,11 +13,12 @@ import numpy as np
 
 from eagerly.buffers import Buffer
 from eagerly.errors import RunError, UsageError
+from eagerly.settings import flag_name
 from eagerly.state import unflatten_state
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.checkpoint_writer import Contents
 from eagerly.storage.files import RunFiles
-from eagerly.storage.manifest import Manifest, Segment, folders_of, is_finished, read_manifest
+from eagerly.storage.manifest import Manifest, Segment, finished_by, folders_of, read_manifest
 from eagerly.storage.run import Run
 
 _log = logging.getLogger(__name__)
@@ -147,30 +148,31 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
     return None
 
 
-def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
+def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, list[str]]:
     """Locks a saved run and returns its newest checkpoint.
 
     Returns:
-        The newest checkpoint, or None without one, and whether the run is finished.
+        The newest checkpoint, or None without one, and the settings that finished the run; see
+        `finished_by`.
 
     Raises:
         RunError: If `newest_checkpoint` fails, another process holds the lock, or settings of a
             finished run are overridden, which would have no effect.
     """
     if run.is_new:
-        return None, False
+        return None, []
     run.lock()
     newest = newest_checkpoint(run.path)
-    if newest is None or not is_finished(run.path, newest.manifest, run.config):
-        return newest, False
-    if run.overridden:
-        steps = newest.manifest.steps
-        flag = "--steps" if steps >= run.config.steps else "--stop-at-return"
+    if newest is None:
+        return None, []
+    reached = finished_by(run.path, newest.manifest, run.config, run.last_override)
+    if reached and run.overridden:
+        steps, flags = newest.manifest.steps, " and ".join(map(flag_name, reached))
         raise UsageError(
-            f"{run.path} is finished: it has {steps} steps and reached its {flag}. Overrides "
-            f"affect further steps only: increase {flag} as well"
+            f"{run.path} is finished: it has {steps} steps and reached its {flags}. Overrides "
+            f"affect further steps only: increase {flags} as well"
         )
-    return newest, True
+    return newest, reached
 
 
 def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:

@@ -425,16 +425,19 @@ class RunConfig(Settings):
         due = [(steps // every + 1) * every for every in intervals if every > 0]
         return min([self.steps, *due]) if steps < self.steps else steps
 
-    def is_reached(self, steps: int, best_return: float) -> bool:
-        """Returns whether a run is finished: it completed its steps or reached `stop_at_return`.
+    def limits_reached(self, steps: int, best_return: float) -> list[str]:
+        """Returns which of the settings "steps" and "stop_at_return" end a run at this point.
 
         Args:
             steps: Environment steps completed.
-            best_return: Mean return of the best evaluation since the first update, or -inf without
-                one.
+            best_return: Mean return of the best evaluation, or -inf without one.
         """
         wanted = self.stop_at_return
-        return steps >= self.steps or (wanted is not None and best_return >= wanted)
+        found = {
+            "steps": steps >= self.steps,
+            "stop_at_return": wanted is not None and best_return >= wanted,
+        }
+        return [name for name, is_reached in found.items() if is_reached]
 
 
 # Settings that cannot affect a run's result and may therefore change when it is resumed.

@@ -6,11 +6,11 @@ import csv
 import io
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # for environments that report success in `info`
 AT_LIMIT = "episodes_at_limit"  # number of episodes that --evaluation-steps-limit ended
 _OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack AT_LIMIT
-LAST = 3  # final evaluations whose mean is the score of a run
+LAST = 3  # evaluations whose mean is the score of a run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Results:
     Attributes:
         steps: `[M]`, environment steps at each evaluation.
         return_mean: `[M]`, mean return of each evaluation.
-        trained: `[M]` bool, whether at least one update preceded the evaluation.
+        counted: `[M]` bool, whether the evaluation counts for the best return and the score: at
+            least one update preceded it, and no setting was overridden later.
         success_rate: `[M]`, fraction of successful episodes, NaN if the environment does not report
             success.
         seconds: `[M]`, wall time until each evaluation, NaN in run tables, which do not contain it.
@@ -42,26 +43,45 @@ class Results:
 
     steps: np.ndarray
     return_mean: np.ndarray
-    trained: np.ndarray
+    counted: np.ndarray
     success_rate: np.ndarray
     seconds: np.ndarray
 
     @property
+    def last_step(self) -> int | None:
+        """The step of the last evaluation, or None."""
+        return int(self.steps[-1]) if self.steps.size else None
+
+    @property
     def best(self) -> int | None:
-        """The index of the best evaluation since the first update, or None."""
-        if not self.trained.any():
+        """The index of the best evaluation that counts, or None."""
+        if not self.counted.any():
             return None
-        return int(np.argmax(np.where(self.trained, self.return_mean, -np.inf)))
+        return int(np.argmax(np.where(self.counted, self.return_mean, -np.inf)))
+
+    @property
+    def best_return(self) -> float | None:
+        """The mean return of the best evaluation that counts, or None."""
+        return None if self.best is None else float(self.return_mean[self.best])
+
+    @property
+    def score(self) -> float | None:
+        """The mean return of the last 3 evaluations that count, or None."""
+        return score_of(self.return_mean[self.counted])
 
     def __str__(self) -> str:
-        if not self.steps.size:
-            return "no evaluation yet"
-        last = self.return_mean[-LAST:]
-        what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
-        what += f" {format_return(last.mean())}; "
-        if (best := self.best) is None:
-            return what + "none since the first update"
-        return what + f"best {format_return(self.return_mean[best])} at step {self.steps[best]}"
+        best, score, last = self.best, self.score, min(LAST, int(self.counted.sum()))
+        if best is None or score is None:
+            missing = "no evaluation yet"
+            return f"{missing} since the first update or override" if self.steps.size else missing
+        what = f"mean of the last {last} evaluations" if last > 1 else "one evaluation"
+        found = format_return(self.return_mean[best])
+        return f"{what} {format_return(score)}; best {found} at step {self.steps[best]}"
+
+
+def score_of(returns: Sequence[float] | np.ndarray) -> float | None:
+    """Returns the mean of the last 3 returns, or None without returns."""
+    return float(np.mean(returns[-LAST:])) if len(returns) else None
 
 
 class EvaluationTable(AppendLog):
@@ -69,17 +89,24 @@ class EvaluationTable(AppendLog):
 
     Args:
         path: The file, created with the first row.
+        after: As in `read_results`.
 
     Attributes:
         count: Number of evaluations, 0 if the table is damaged.
         last_step: Step of the last evaluation; None without one, or if the table is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, after: int = -1) -> None:
         super().__init__(path)
-        self._columns = self._header()
-        steps = _steps_of(path)
-        self.count, self.last_step = len(steps), int(steps[-1]) if len(steps) else None
+        self._columns, self._after = self._header(), after
+        results = _intact_results(path, after)
+        self.count, self.last_step = len(results.steps), results.last_step
+        self._counted = results.return_mean[results.counted].tolist()[-LAST:]
+
+    @property
+    def score(self) -> float | None:
+        """The mean return of the last 3 evaluations that count, or None; see `Results`."""
+        return score_of(self._counted)
 
     def _header(self) -> list[str]:
         """Returns the columns of an existing table, or an empty list if it is damaged."""
@@ -130,15 +157,24 @@ class EvaluationTable(AppendLog):
             )
         self.append(content)
         self.count, self.last_step = self.count + 1, int(row["steps"])
+        if _counts(row, self._after):
+            self._counted = [*self._counted, float(row["return_mean"])][-LAST:]
 
 
-def read_results(path: Path, *, of_run: bool = True) -> Results:
+def _counts(row: Mapping[str, Any], after: int) -> bool:
+    # Tables from other sources may lack the number of updates.
+    return float(row.get("updates", 1)) > 0 and int(row["steps"]) > after
+
+
+def read_results(path: Path, *, after: int = -1, of_run: bool = True) -> Results:
     """Reads `evaluations.csv`. A missing table counts as empty.
 
     If the last row of a run's table has no newline, the run died while writing it: it is ignored.
 
     Args:
         path: The table.
+        after: Step of the last override. Evaluations up to this step do not count for the best
+            return and the score. -1 if no setting was overridden.
         of_run: Whether a run wrote the table. Tables from other sources may lack the last newline
             and some values.
 
@@ -146,7 +182,7 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
         RunError: If the table is damaged, or is not a regular file.
     """
     files = RunFiles(path.parent)
-    steps, returns, trained = array("q"), array("d"), array("b")
+    steps, returns, counted = array("q"), array("d"), array("b")
     success, seconds = array("d"), array("d")
     try:
         if files.size(path.name) > _LARGEST:
@@ -155,14 +191,13 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
             for row in _rows(file, of_run):
                 steps.append(int(row["steps"]))
                 returns.append(float(row["return_mean"]))
-                # Tables from other sources may lack this column.
-                trained.append(float(row.get("updates", 1)) > 0)
+                counted.append(_counts(row, after))
                 success.append(float(row.get(SUCCESS) or "nan"))
                 seconds.append(float(row.get("seconds") or "nan"))
         found = Results(
             np.array(steps),
             np.array(returns),
-            np.array(trained, bool),
+            np.array(counted, bool),
             np.array(success),
             np.array(seconds),
         )
@@ -194,15 +229,16 @@ def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
 
 def last_step_of(path: Path) -> int | None:
     """Returns the step of the last row of `evaluations.csv`; None if it is empty or damaged."""
-    steps = _steps_of(path)
-    return int(steps[-1]) if len(steps) else None
+    return _intact_results(path).last_step
 
 
-def _steps_of(path: Path) -> np.ndarray:
+def _intact_results(path: Path, after: int = -1) -> Results:
+    """Reads the results, or returns empty ones if the table is damaged."""
     try:
-        return read_results(path).steps
+        return read_results(path, after=after)
     except RunError:
-        return np.zeros(0, np.int64)
+        nothing = np.zeros(0)
+        return Results(nothing, nothing, nothing.astype(bool), nothing, nothing)
 
 
 def format_return(value: float) -> str:

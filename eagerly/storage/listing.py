@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagerly.errors import RunError
-from eagerly.storage.evaluations import LAST, read_results
+from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
-from eagerly.storage.manifest import folders_of, is_finished, published
-from eagerly.storage.run import read_document_of
+from eagerly.storage.manifest import finished_by, folders_of, published
+from eagerly.storage.run import last_override, read_document_of
 from eagerly.storage.run_settings import check_saved
 
 
@@ -27,8 +27,8 @@ class RunSummary:
         steps: Environment steps at the newest checkpoint or, while the run is in progress, at a
             later evaluation.
         of_steps: Total steps of the run.
-        best: Return of the best evaluation since the first update, or None.
-        last: Mean return of the last 3 evaluations, or None.
+        best: Return of the best evaluation since the first update and the last override, or None.
+        last: Mean return of the last 3 of these evaluations, or None.
     """
 
     path: Path
@@ -51,7 +51,8 @@ def summary(path: Path) -> RunSummary:
     """Summarizes the run in a directory."""
     try:
         document = read_document_of(path)
-        results = read_results(path / "evaluations.csv")
+        overridden_at = last_override(document["history"])
+        results = read_results(path / "evaluations.csv", after=overridden_at)
         manifests = published(path)
         if not manifests and folders_of(RunFiles(path)):
             raise RunError("no manifest can be read")
@@ -59,13 +60,14 @@ def summary(path: Path) -> RunSummary:
         return RunSummary(path, "damaged")
     settings = check_saved(document)
     saved = manifests[-1].steps if manifests else 0
-    returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
+    evaluated = results.last_step or 0
     if is_locked(path):
         state = "running"
     elif not manifests:
         state = "not begun"
     else:
-        state = "finished" if is_finished(path, manifests[-1], settings) else "stopped"
+        reached = finished_by(path, manifests[-1], settings, overridden_at)
+        state = "finished" if reached else "stopped"
     return RunSummary(
         path,
         state,
@@ -74,6 +76,6 @@ def summary(path: Path) -> RunSummary:
         settings.seed,
         max(saved, evaluated) if state == "running" else saved,
         settings.steps,
-        float(returns[results.best]) if results.best is not None else None,
-        float(returns[-LAST:].mean()) if returns.size else None,
+        results.best_return,
+        results.score,
     )

@@ -17,7 +17,6 @@ from eagerly.policies.weights import named
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.built_in_settings import built_in_settings
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
-from eagerly.storage.evaluations import read_results
 from eagerly.storage.run import Run, open_run, read_document_of
 from eagerly.storage.run_settings import check_saved
 
@@ -108,6 +107,8 @@ def _actor_config(saved: Checkpoint, settings: Mapping[str, Any]) -> AgentConfig
 
 def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     found = saved.policies()
+    if "best" in found and found["best"][1] <= run.last_override:
+        del found["best"]  # the override came after this checkpoint
     if "best" not in found and _evaluated_at_end(run, saved):
         found["best"] = found["latest"]
     why = "no policy has been evaluated since the first update"
@@ -140,6 +141,6 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
 def _evaluated_at_end(run: Run, saved: Checkpoint) -> bool:
     """Returns whether the latest policy was evaluated after its checkpoint was written."""
     with suppress(RunError):  # a damaged table must not prevent loading
-        results = read_results(run.evaluations_path)
-        return bool(results.trained[-1:].any() and results.steps[-1] == saved.manifest.steps)
+        results = run.results()
+        return bool(results.counted[-1:].any() and results.last_step == saved.manifest.steps)
     return False

@@ -136,30 +136,45 @@ def _manifest_of(files: RunFiles, folder: str, document: dict[str, Any]) -> Mani
     return manifest
 
 
-def is_finished(run: Path, manifest: Manifest, config: RunConfig) -> bool:
-    """Returns whether a run with these settings is finished at this checkpoint.
+def finished_by(run: Path, manifest: Manifest, config: RunConfig, last_override: int) -> list[str]:
+    """Returns the settings that finished a run at this checkpoint: "steps", "stop_at_return".
 
-    Without a best policy, the run must also have been evaluated at its end. That evaluation follows
-    the last checkpoint.
+    The list is empty if the run is not finished. Without a best policy, the run must also have been
+    evaluated at its end. That evaluation follows the last checkpoint.
+
+    Args:
+        run: The run directory.
+        manifest: The manifest of the newest checkpoint.
+        config: The settings of the run.
+        last_override: Step of the last override. Earlier evaluations do not count. -1: no override.
     """
-    best_return = _best_return(manifest)
-    if not config.is_reached(manifest.steps, best_return) or manifest.in_round:
-        return False
-    return best_return > -math.inf or last_step_of(run / "evaluations.csv") == manifest.steps
+    best_return = _best_return(manifest, last_override)
+    reached = config.limits_reached(manifest.steps, best_return)
+    if not reached or manifest.in_round:
+        return []
+    if best_return == -math.inf and last_step_of(run / "evaluations.csv") != manifest.steps:
+        return []
+    return reached
 
 
-def has_evaluation_at_end(run: Path, manifest: Manifest, config: RunConfig) -> bool:
+def has_evaluation_at_end(
+    run: Path, manifest: Manifest, config: RunConfig, last_override: int
+) -> bool:
     """Returns whether an evaluation after this last checkpoint finished the run."""
-    if _best_return(manifest) > -math.inf or not is_finished(run, manifest, config):
+    if _best_return(manifest, last_override) > -math.inf:
+        return False
+    if not finished_by(run, manifest, config, last_override):
         return False
     sealed_bytes = manifest.growing.get("evaluations.csv", {"bytes": 0})["bytes"]
     return RunFiles(run).size("evaluations.csv") > sealed_bytes
 
 
-def _best_return(manifest: Manifest) -> float:
+def _best_return(manifest: Manifest, last_override: int) -> float:
     try:
         best = manifest.state["policies"]["best"]
-        return -math.inf if best is None else float(best["return"])
+        if best is None or int(best["step"]) <= last_override:
+            return -math.inf
+        return float(best["return"])
     except (KeyError, TypeError, ValueError):  # damaged; loading it reports the error
         return -math.inf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.documents import check_format, read_document, unsealed, write_document
+from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
@@ -93,6 +94,19 @@ class Run:
     def overridden_at(self) -> list[int]:
         """Returns the steps at which settings were overridden before."""
         return [int(entry["steps"]) for entry in self.history]
+
+    @property
+    def last_override(self) -> int:
+        """The step of the last override; see `last_override`."""
+        return last_override(self.history)
+
+    def results(self) -> Results:
+        """Reads the evaluations of the run.
+
+        Raises:
+            RunError: If the table is damaged.
+        """
+        return read_results(self.evaluations_path, after=self.last_override)
 
     def settings(self) -> dict[str, Any]:
         """Returns all settings, of run and agent, by name."""
@@ -455,6 +469,28 @@ def read_document_of(path: Path) -> dict[str, Any]:
     return _read(path, logging.DEBUG)
 
 
+def last_override(history: Iterable[Mapping[str, Any]]) -> int:
+    """Returns the step at which settings were last overridden, or -1.
+
+    Earlier evaluations count neither for the best policy nor for the score, because scores may not
+    be comparable across an override.
+
+    Args:
+        history: The overrides, as stored in `config.json`.
+    """
+    return max((int(entry["steps"]) for entry in history), default=-1)
+
+
+def results_of(path: Path) -> Results:
+    """Reads the evaluations of a run, without opening it.
+
+    Raises:
+        RunError: If the table or `config.json` is damaged.
+    """
+    overridden_at = last_override(read_document_of(path)["history"])
+    return read_results(path / "evaluations.csv", after=overridden_at)
+
+
 def _is_run(path: Path) -> bool:
     files = RunFiles(path)
     if files.is_file("config.json"):
@@ -514,9 +550,18 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{key} must be of type {kind.__name__}")
     check_format(document["format"], FORMAT, "this run")
     for entry in document["history"]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
+        if not _is_override(entry):
             raise ValueError(f"history has an invalid entry: {entry!r}")
     return document
+
+
+def _is_override(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
+        return False
+    changes = entry.get("overridden")
+    return isinstance(changes, dict) and all(
+        isinstance(change, list) and len(change) == 2 for change in changes.values()
+    )
 
 
 def _check(document: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.environments.factory import factory_name
 from eagerly.errors import UsageError
 from eagerly.importing import split_name
-from eagerly.settings import Setting, flag_name
+from eagerly.settings import NONE, Setting, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.trust import FACTORIES
 from eagerly.suggestions import suggestion
@@ -112,7 +112,9 @@ def format_setting(value: Any) -> str:
     """Returns the command-line form of a value."""
     if isinstance(value, dict):
         return json.dumps(value)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return NONE if value is None else str(value)
 
 
 def flag_words(given: Mapping[str, Any]) -> list[str]:

@@ -57,8 +57,18 @@ class TrainerView(Protocol):
 
     @property
     def best_return(self) -> float:
-        """The best mean return of an evaluation since the first update; -inf without one."""
+        """The best mean return of an evaluation since the first update; -inf without one.
+
+        After an override, only later evaluations count.
+        """
         return self.policies.best_return
+
+    @property
+    def score(self) -> float:
+        """The mean return of the last 3 evaluations that count for `best_return`; -inf without one.
+
+        If the table of a resumed run is damaged, only new evaluations count.
+        """
 
     def stop(self, reason: str) -> None:
         """Saves and ends `train` at the next safe point."""

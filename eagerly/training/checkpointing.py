@@ -16,7 +16,6 @@ from eagerly.errors import RunError, UsageError
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
-from eagerly.storage.evaluations import read_results
 from eagerly.storage.manifest import has_evaluation_at_end
 from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
@@ -119,9 +118,9 @@ class Checkpoints:
     def _after_restoring(self) -> None:
         # Scores may not be comparable across an override: restart the search for the best policy.
         run, policies = self._run, self._parts.policies
-        overridden_at = [self._parts.collector.steps] if run.overridden else run.overridden_at()
+        last_override = self._parts.collector.steps if run.overridden else run.last_override
         best = policies.best_step
-        if best is not None and best <= max(overridden_at, default=-1):
+        if best is not None and best <= last_override:
             policies.forget_best()
         environments = self._parts.collector.environments
         if environments.lost.any():
@@ -140,8 +139,8 @@ class Checkpoints:
         """
         run = self._run
         self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
-        if saved and has_evaluation_at_end(run.path, saved.manifest, run.config):
-            mean_return = float(read_results(run.evaluations_path).return_mean[-1])
+        if saved and has_evaluation_at_end(run.path, saved.manifest, run.config, run.last_override):
+            mean_return = float(run.results().return_mean[-1])
             self._parts.policies.compare(saved.manifest.steps, mean_return)
             return
         self._writer.cut_back(saved.manifest if saved else None)

@@ -103,7 +103,8 @@ class Summaries(Callback, Saved):
             steps: Environment steps so far.
             saved: The checkpoint from which the run resumes; None in a new run.
         """
-        self.log, self.table = EventLog(run.path), EvaluationTable(run.evaluations_path)
+        self.log = EventLog(run.path)
+        self.table = EvaluationTable(run.evaluations_path, run.last_override)
         if not saved:
             self._add_all(0, _layout())
             if (graph := agent.learner.graph()) is not None:

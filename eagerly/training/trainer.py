@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
@@ -32,12 +33,11 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         profile_calls: Number of calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
-        run, agent, buffer, budget, policies, updates, best_return: See `TrainerView`.
+        run, agent, buffer, budget, policies, updates, best_return, score: See `TrainerView`.
         config: The settings of the run.
         observations, actions: Layouts of the agent's observations and actions.
         collector: Acts in the environments and fills the buffer.
         checkpoints: Resumes and saves the run.
-        stop_reason: The reason passed to `stop`; "" if the run was not stopped.
 
     Raises:
         RunError: If the run cannot be created, resumed or written.
@@ -53,7 +53,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     ) -> None:
         self.run, self.config = run, run.config
         self._signals, self._training, self._must_advance = StopSignals(), False, False
-        self._closed, self.stop_reason = False, ""
+        self._closed, self._stop_request = False, ""
         self._due_at = 0  # step of the next evaluation, curve point or checkpoint
         with ExitStack() as opened:
             opened.callback(run.unlock)
@@ -81,6 +81,24 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         return self._evaluator.policy()
 
     @property
+    def score(self) -> float:
+        """See `TrainerView`."""
+        score = self.summaries.table.score
+        return -math.inf if score is None else score
+
+    @property
+    def stop_reason(self) -> str:
+        """The reason passed to `stop`, otherwise "steps" or "stop_at_return" in a finished run.
+
+        Empty if the run is neither stopped nor finished.
+        """
+        return self._stop_request or next(iter(self._reached if self.finished else ()), "")
+
+    @property
+    def _reached(self) -> list[str]:
+        return self.config.limits_reached(self.steps, self.best_return)
+
+    @property
     def finished(self) -> bool:
         """Whether the run has ended with a best policy or a final evaluation."""
         at_end = self.summaries.table.last_step == self.steps
@@ -89,8 +107,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     @property
     def has_ended(self) -> bool:
         """Whether the run has reached its steps or target return and completed the last round."""
-        steps, best = self.collector.steps, self.policies.best_return
-        return steps >= self._due_at and self.config.is_reached(steps, best) and not self.in_round
+        return self.steps >= self._due_at and bool(self._reached) and not self.in_round
 
     @property
     def in_round(self) -> bool:
@@ -106,11 +123,11 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     def _is_stopping(self) -> bool:
         """Whether a signal or a callback has requested a stop."""
         received = self._signals.received and not self._must_advance
-        return bool(received or self.stop_reason)
+        return bool(received or self._stop_request)
 
     def stop(self, reason: str) -> None:
         """Ends `train`, after saving, once the current call or evaluation step is complete."""
-        self.stop_reason = reason or "stop requested"
+        self._stop_request = reason or "stop requested"
         self.collector.environments.expect_stop()
 
     def train(self, signals: StopSignals | None = None) -> None:
@@ -140,7 +157,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._signals.raise_received(f"saved at step {self.steps}")
 
     def _train(self) -> None:
-        self.stop_reason = ""
+        self._stop_request = ""
         self.checkpoints.start_clock()
         missing = "No new checkpoint was written."
         try:

@@ -45,10 +45,16 @@ def test_resume_needs_no_flags_and_extends_a_run(tmp_path: Path) -> None:
     assert "resumes at step 300, up to step 350" in output
     code, output = invoke(train.main, "resume", run)
     assert code == 0
-    assert "is already finished: 350 steps" in output
+    assert "is already finished: 350 steps\n" in output
+    code, output = invoke(train.main, "resume", run, "--steps", "400", "--stop-at-return", "-1e9")
+    assert "350 steps (of 400: an evaluation reached --stop-at-return -1e+09)" in output
+    (extend,) = re.findall(r"^extend .* (--steps .*)$", output, re.M)
+    code, output = invoke(train.main, "resume", run, *extend.split())
+    assert (code, extend) == (0, "--steps 400 --stop-at-return none")
+    assert "finished: 400 steps, " in output
     code, output = invoke(evaluate.main, run, "--which", "latest", "--episodes", "3")
     assert code == 0
-    assert "(step 350): return 40 ± 0 over 3 episodes" in output
+    assert "(step 400): return 40 ± 0 over 3 episodes" in output
 
     # A folder of runs, one of which is damaged
     (tmp_path / "damaged").mkdir()
@@ -162,6 +168,7 @@ def test_changed_settings_are_rejected_unless_overridden(tmp_path: Path) -> None
     assert "affect further steps only: increase --steps as well" in output
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5", "--override")
     assert code == 0, output
+    assert "\noverrides     tau 0.005 → 0.5 at step 50\n" in output
 
 
 def test_a_non_finite_reward_fails_with_one_line(tmp_path: Path) -> None:
@@ -207,10 +214,12 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
 
 def test_options_take_precedence_over_a_config_file(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--memory", "gru", "--hidden-sizes", "8,8"]
-    words += ["--env-kwargs", '{"g": 9.81}', "--steps", "30000"]
+    words += ["--env-kwargs", '{"g": 9.81}', "--steps", "30000", "--init-from", "none"]
     code, printed = invoke(train.main, *words, "--print-config")
     assert code == 0
     assert '\n# Recurrent networks\nmemory = "gru"\n' in printed
+    assert '\nstop_at_return = "none"\n' in printed
+    assert '\ninit_from = ""\n' in printed
     assert "# batch_size has an effect only with --memory none; got --memory gru" in printed
     file = tmp_path / "config.toml"
     file.write_text(printed)

@@ -63,7 +63,26 @@ def test_oversized_tables_are_rejected_and_a_partial_last_row_is_ignored(
     fine = HEADER + "".join(f"{n},0,2\n" for n in range(5))
     path.write_text(fine + "6,1")  # a killed run can leave a partial row
     assert read_results(path).steps.tolist() == [0, 1, 2, 3, 4]
-    assert not read_results(path).trained.any()
+    assert not read_results(path).counted.any()
+
+
+def test_score_and_best_return_count_the_same_evaluations(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.csv"
+    table = EvaluationTable(path)
+    assert (str(read_results(path)), table.score) == ("no evaluation yet", None)
+    table.add({"steps": 1, "updates": 0, "return_mean": 99.0})
+    results = read_results(path)
+    assert (results.best_return, results.score, table.score) == (None, None, None)
+    assert str(results) == "no evaluation yet since the first update or override"
+    for step, value in ((2, 50.0), (3, 1.0), (4, 2.0), (5, 6.0)):
+        table.add({"steps": step, "updates": 1, "return_mean": value})
+    results = read_results(path)
+    assert str(results) == "mean of the last 3 evaluations 3; best 50 at step 2"
+    assert (results.best_return, results.score, table.score) == (50.0, 3.0, 3.0)
+    since = read_results(path, after=3)  # settings were overridden at step 3
+    assert str(since) == "mean of the last 2 evaluations 4; best 6 at step 5"
+    assert (since.best_return, since.score, EvaluationTable(path, 3).score) == (6.0, 4.0, 4.0)
+    assert read_results(path, after=5).best is None
 
 
 def test_rows_that_the_reader_would_reject_are_not_written(

@@ -14,7 +14,7 @@ from eagerly.storage.digests import digests
 from eagerly.storage.evaluations import EvaluationTable, read_results
 from eagerly.storage.files import RunFiles
 from eagerly.storage.listing import summary
-from eagerly.storage.manifest import is_finished
+from eagerly.storage.manifest import finished_by
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.evaluator import Evaluator
 from eagerly.training.summaries import BEST
@@ -48,10 +48,15 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
     results = read_results(run / "evaluations.csv")
     assert results.steps.tolist() == [50, 100, 150, 200]
-    assert results.trained.tolist() == [False, False, False, True]
+    assert results.counted.tolist() == [False, False, False, True]
     assert {step for tag, step in scalars(run) if tag == BEST} == {200}
     assert summary(run).best == results.return_mean[3] == trainer.best_return
+    assert trainer.score == trainer.best_return == summary(run).last
     assert str(results).endswith("at step 200")
+    assert trainer.stop_reason == "stop_at_return"
+    with Trainer(open_run(run, None, {})) as again:
+        assert (again.stop_reason, again.score) == ("stop_at_return", trainer.score)
+    assert train(stop_at_return=None, steps=210).stop_reason == "steps"
 
 
 class Stop(Callback):
@@ -151,7 +156,7 @@ def test_a_partially_written_last_row_is_ignored(tmp_path: Path) -> None:
         assert summary(run).state == "stopped", tear
     for lost in (b"", b"\0" * 7 + b"\n"):  # the end of the file was not written to the disk
         finished.run.evaluations_path.write_bytes(header + row[:after_returns] + lost)
-        assert not is_finished(run, required_checkpoint(run).manifest, finished.config)
+        assert not finished_by(run, required_checkpoint(run).manifest, finished.config, -1)
     for tear in (after_returns - 2, len(row) - 1):
         finished.run.evaluations_path.write_bytes(header + row[:tear])
         assert trained(run).finished

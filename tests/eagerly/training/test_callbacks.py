@@ -105,7 +105,7 @@ def test_a_run_stopped_by_a_callback_resumes_exactly(
     assert stopped.updates == {"on_rollout": 2, "on_update": 3, "on_round": 4}[event]
     again = trained(tmp_path / "run")
     _same(again, straight)
-    assert (again.stop_reason, again.finished) == ("", True)
+    assert (again.stop_reason, again.finished) == ("steps", True)
 
 
 class Fails(Callback):

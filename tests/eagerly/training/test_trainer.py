@@ -19,15 +19,17 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorflow.python.framework import ops
 
-from eagerly import TD3, Trainer, open_run
+from eagerly import TD3, Trainer, load_policy, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
 from eagerly.export.played_episodes import play_episodes
+from eagerly.storage.checkpoint_reader import resumable_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles
+from eagerly.storage.listing import summary
 from eagerly.storage.manifest import published, write_manifest
 from eagerly.training.callbacks import Callback
 from eagerly.training.signals import StopSignals, Terminated
@@ -727,10 +729,24 @@ def test_a_new_replay_ratio_applies_to_later_steps(train: TrainRun) -> None:
     assert trainer.updates == 2 + 10
 
 
-def test_an_override_restarts_the_search_for_the_best_policy(train: TrainRun) -> None:
-    train(steps=200)
+def test_an_override_restarts_the_search_for_the_best_policy(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    before = train(steps=200, stop_at_return=1e9)
+    # No checkpoint follows this override, as if the process had been killed.
+    Trainer(open_run(run, None, {"activation": "tanh", "steps": 220}, override=True)).close()
+    assert (summary(run).best, summary(run).last) == (None, None)
+    assert load_policy(run).which == "latest"
+    # A limit that only an earlier evaluation reached does not finish the run.
+    reached = open_run(run, None, {"stop_at_return": before.best_return})
+    assert resumable_checkpoint(reached)[1] == []
+    reached.unlock()
     # The best policy comes from a final evaluation, because earlier evaluations no longer count.
-    assert train(override=True, activation="tanh", steps=220).policies.best_step == 220
+    trainer = train(steps=220)
+    assert trainer.policies.best_step == 220
+    assert summary(run).best == trainer.best_return == trainer.score == summary(run).last
+    assert load_policy(run).steps == 220
     assert train(steps=240).policies.best_step == 240
     assert train(steps=300).policies.best_step == 300
     assert train(steps=320).policies.best_step == 300
