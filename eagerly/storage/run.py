@@ -42,6 +42,7 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 FORMAT = 6
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
+_OF_EPISODES = ("env", "env_kwargs", "seed")  # episodes can be replayed only with the same values
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
 # None of these directories may be a link. Parents come first.
@@ -111,6 +112,16 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Returns all settings, of run and agent, by name."""
         return as_saved(self.config, self.agent_config)
+
+    def changed_episodes(self, document: Mapping[str, Any]) -> list[str]:
+        """Returns the settings that determine episodes and differ from those of a checkpoint.
+
+        Args:
+            document: The content of `config.json` when the checkpoint was saved, not validated.
+        """
+        mine, saved = self.settings(), document.get("settings")
+        saved = saved if isinstance(saved, dict) else {}
+        return [name for name in _OF_EPISODES if saved.get(name) != mine[name]]
 
     def environment(self) -> EnvironmentMaker:
         """Returns the factory of the run's environment, and imports its package if needed.

@@ -117,7 +117,9 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
     repeats = None
-    if config.check_env and not published(run.path):  # later, the result is in the checkpoint
+    # In a resumed run, the result is in the checkpoint.
+    is_unknown = bool(run.overridden.keys() & {"env", "env_kwargs"}) or not published(run.path)
+    if config.check_env and is_unknown:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # the check makes dozens of steps and resets
             masks = run.agent_config.action_masks

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.errors import RunError, UsageError
+from eagerly.settings import flag_name
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
@@ -101,6 +102,9 @@ class Checkpoints:
             run.lock()
             newest = newest or newest_checkpoint(run.path)
         if newest:
+            if changed := run.changed_episodes(newest.manifest.config):
+                flags = " and ".join(map(flag_name, changed))
+                parts.collector.environments.why_changed = f"{flags} was changed"
             # Different spaces mean a different environment; only an override allows that.
             _restore(newest, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()

@@ -56,6 +56,8 @@ class Environments:
         lost: `[N]` bool, environments that the latest `restore`, `step` or `rollout` could not
             restore to their episodes. These environments started new episodes.
         why_lost: Why these environments were lost, as text.
+        why_changed: Why a saved state is from other environments, as text; "" if it is not. Then
+            `restore` starts new episodes, and ignores what was found about the others.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Environments:
         self._policies: Sequence[Acts] = ()
         self._explorations: list[Any] = []  # states before the rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
-        self.why_lost = ""
+        self.why_lost = self.why_changed = ""
         spec = GroupSpec(make, self.groups, seed, timeout, tuple(info_keys))
         self._collectors: Workers
         self._collectors, self.num_collectors = make_workers(
@@ -210,8 +212,8 @@ class Environments:
             ValueError: If the numbers of episodes, action sequences and returns differ.
         """
         log = self._episodes
-        self.why_lost = log.restore(state)
-        if state.get("repeats") is False:
+        self.why_lost = log.restore(state, self.why_changed)
+        if state.get("repeats") is False and not self.why_changed:
             self.repeats = False
         if self.why_lost:
             self.start()  # resets only once, because a reset may be expensive

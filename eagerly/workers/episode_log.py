@@ -88,8 +88,12 @@ class EpisodeLog:
             "observations": self.observations,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> str:
+    def restore(self, state: Mapping[str, Any], why_not: str = "") -> str:
         """Restores the log of saved episodes, or starts new episodes if replaying is impossible.
+
+        Args:
+            state: The result of `state`.
+            why_not: Another reason not to replay the episodes, if any.
 
         Returns:
             Why the episodes cannot be replayed; "" if they can.
@@ -101,7 +105,9 @@ class EpisodeLog:
         if not len(episodes) == len(state["actions"]) == len(state["returns"]):
             raise ValueError(f"each of the episodes {episodes} must have actions and a return")
         self.episodes = (episodes + [0] * count)[:count]
-        if not self.keeps_actions:
+        if why_not:
+            reason = why_not
+        elif not self.keeps_actions:
             reason = "--restore-episodes no"
         elif not state["restorable"]:
             reason = "their actions were not recorded (--restore-episodes no)"

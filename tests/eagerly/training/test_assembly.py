@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import ClipAction
 
-from eagerly import load_policy
+from eagerly import Trainer, load_policy, open_run
 from eagerly.environments.factory import environment_maker
 from eagerly.training.evaluation import run_episodes
 from tests.eagerly.environments import test_checking as odd
@@ -51,3 +51,19 @@ def test_a_resumed_run_remembers_the_result_of_the_check(train: TrainRun, tmp_pa
     assert not any("is not reproducible" in line for line in continued.lines)
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # simulates a kill before the first checkpoint
     assert any("is not reproducible" in line for line in train(env=odd.NoisyStep, steps=9).lines)
+
+
+def test_an_override_of_the_environment_does_not_count_as_irreproducibility(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=30)
+    changed = train(override=True, env_kwargs={"g": 3.0}, steps=40)
+    assert changed.collector.environments.repeats is True  # the new environment was checked
+    (line,) = changed.lines
+    assert line.endswith("differs from an uninterrupted one: --env-kwargs was changed")
+    # No checkpoint follows this override, as if the process had been killed.
+    Trainer(open_run(tmp_path / "run", None, {"seed": 5}, override=True)).close()
+    again = train(steps=50)
+    assert [line.endswith("--seed was changed") for line in again.lines] == [True]
+    assert again.collector.environments.repeats is None
+    assert train(steps=60).collector.environments.repeats is True
