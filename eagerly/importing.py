@@ -66,8 +66,10 @@ class _Around(MetaPathFinder):
         """Returns the spec of the wrapped module, or None for any other module."""
         if fullname != self._name:
             return None
-        others = (finder for finder in list(sys.meta_path) if finder is not self)
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        finders = list(sys.meta_path)
+        if self in finders:  # otherwise, another thread has removed it
+            finders = finders[finders.index(self) + 1 :]
+        specs = (finder.find_spec(fullname, path, target) for finder in finders)
         spec = next(filter(None, specs), None)
         if spec is None or spec.loader is None:
             return spec
@@ -75,7 +77,7 @@ class _Around(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # removes this replacement of the class's method
+            loader.exec_module = execute
             with suppress(ValueError):  # another thread may have removed it
                 sys.meta_path.remove(self)
             with self._context():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 
+from eagerly.importing import around_import
 from eagerly.suggestions import suggestion
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -21,7 +24,10 @@ WHICH = click.option(
 
 
 class Command(click.Command):
-    """A command that exits on Ctrl-C as shells expect: without a traceback, with exit code 130."""
+    """A command that exits on Ctrl-C as shells expect: without a traceback, with exit code 130.
+
+    The import of TensorFlow, which takes many seconds, is announced on standard error.
+    """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         settings = {"max_content_width": 100, "show_default": True}
@@ -48,11 +54,38 @@ class Command(click.Command):
         return suggestion(name, options, options.__getitem__)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command and converts `KeyboardInterrupt` into an exit code."""
+        """Runs the command and converts `KeyboardInterrupt` into a line and an exit code.
+
+        The line is the message of the exception, if it has one.
+        """
+        if ctx.parent is not None:  # the group handles both for its commands
+            return super().invoke(ctx)
+        _announce_tensorflow()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
-            ctx.exit(128 + getattr(stopped, "number", signal.SIGINT))
+            number = signal.Signals(getattr(stopped, "number", signal.SIGINT))
+            messages = [text for text in stopped.args if isinstance(text, str)]
+            _say(messages[0] if messages else f"stopped by {number.name}")
+            ctx.exit(128 + number)
+
+
+@cache
+def _announce_tensorflow() -> None:
+    around_import("tensorflow", _announced)
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    _say("loading TensorFlow ...")
+    yield
+
+
+def _say(text: str) -> None:
+    from eagerly.scripts.output import say
+
+    with suppress(OSError):  # standard error is closed
+        say(text)
 
 
 class CommandGroup(Command, click.Group):

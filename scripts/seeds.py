@@ -140,11 +140,9 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
         try:
             Jobs(jobs, plan.at_a_time, signals, progress=progress).run()
         except KeyboardInterrupt:  # raised by a second signal
-            echo(
-                f"stopped immediately. Resume from the last checkpoints with {plan.again()}",
-                err=True,
-            )
-            raise
+            raise KeyboardInterrupt(
+                f"stopped immediately. Resume from the last checkpoints with {plan.again()}"
+            ) from None
     _end(plan, jobs, signals)
 
 

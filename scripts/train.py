@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 _ENDS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, b"stopped by SIGINT\n")
+    os._exit(128 + number)
+
+
 if __name__ == "__main__" and _ENDS:
     # Ctrl-C during the imports below, which take a second, ends the process without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, _end)
 
 import faulthandler
 import json
@@ -212,8 +220,7 @@ def _train_run(
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # raised by a second signal
-            echo(f"stopped immediately. {_how_it_goes_on(run)}", err=True)
-            raise
+            raise KeyboardInterrupt(f"stopped immediately. {_how_it_goes_on(run)}") from None
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
     if not trainer.finished:

@@ -190,6 +190,25 @@ def test_searching_for_tensorflow_without_importing_it_keeps_the_filter(tmp_path
     assert _said(tmp_path, program=program + "import tensorflow")[1] == "no such instruction"
 
 
+COMMAND = """
+import click
+from eagerly.scripts.commands import Command, CommandGroup
+@click.group(cls=CommandGroup)
+def main(): pass
+@main.command(cls=Command)
+def load(): import tensorflow
+main(["load"])
+"""
+
+
+def test_a_command_announces_tensorflow_and_ends_with_a_line_on_ctrl_c(tmp_path: Path) -> None:
+    said = "loading TensorFlow ...\nno such instruction"
+    assert _said(tmp_path, program=COMMAND) == (0, said)
+    interrupted = "\nos.write(2, b'.\\n')\nos.kill(os.getpid(), 2)\nos.read(os.pipe()[0], 1)"
+    ended = 130, f"{said}.\nstopped by SIGINT\n"
+    assert _said(tmp_path, interrupted, program=COMMAND) == ended
+
+
 def test_threads_can_enter_and_leave_the_filter_in_any_order(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
