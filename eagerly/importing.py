@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import site
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -138,29 +139,43 @@ def imported_for(name: str | None) -> AbstractContextManager[None]:
             context does nothing.
 
     Raises:
-        ImportError, ValueError: As in `origin_of`.
+        ImportError, ValueError: As in `is_local`.
     """
-    return working_directory_last() if name and origin_of(name) else nullcontext()
+    return working_directory_last() if name and is_local(name) else nullcontext()
 
 
-def origin_of(name: str) -> str:
-    """Returns the path of a module's top-level package in the working directory, or "" elsewhere.
+def is_local(name: str) -> bool:
+    """Returns whether a module's top-level package lies directly in the working directory.
 
-    No code is executed. Installed modules take precedence over local ones, so a name refers either
-    to the same installed module everywhere, or to a local one that depends on the directory.
+    No code is executed. Modules on Python's search path take precedence over local ones.
 
     Raises:
         ImportError: If the module is not found or belongs to the standard library.
         ValueError: If the name is not a module name.
     """
-    found = _found(name)
-    with suppress(OSError):
+    with suppress(OSError):  # the working directory was removed
         here = Path.cwd()
-        for place in _places(found):
-            home = place.parent if place.stem == "__init__" else place
-            if home.parent == here:
-                return str(home.resolve())
-    return ""
+        return any(home.parent == here for home in _homes(_found(name)))
+    return False
+
+
+def location_of(name: str) -> str:
+    """Returns the path of a module's top-level package, or "" if it is in `site-packages`.
+
+    No code is executed. The path is the same whether the package is found in the working directory
+    or on Python's search path. It identifies a package that is not installed: other packages may
+    have the same name. A namespace package has one path per folder.
+
+    Raises:
+        ImportError, ValueError: As in `is_local`.
+    """
+    installed = {Path(folder).resolve() for folder in _site_packages()}
+    homes = [home for home in _homes(_found(name)) if home.parent.resolve() not in installed]
+    return os.pathsep.join(dict.fromkeys(str(home.resolve()) for home in homes))
+
+
+def _site_packages() -> list[str]:
+    return [*site.getsitepackages(), site.getusersitepackages()]
 
 
 def check_outside(name: str, folder: Path) -> None:
@@ -197,3 +212,9 @@ def _found(name: str) -> ModuleSpec:
 def _places(found: ModuleSpec) -> list[Path]:
     origin = [found.origin] if found.has_location and found.origin else []
     return [Path(place) for place in (*origin, *(found.submodule_search_locations or []))]
+
+
+def _homes(found: ModuleSpec) -> list[Path]:
+    """Returns the files or folders of a top-level module or package."""
+    places = _places(found)
+    return [place.parent if place.stem == "__init__" else place for place in places]

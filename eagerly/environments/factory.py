@@ -27,7 +27,7 @@ from eagerly.importing import (
     check_outside,
     import_module,
     imported_for,
-    origin_of,
+    is_local,
     working_directory_last,
 )
 
@@ -219,7 +219,7 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         if run_dir:
             check_outside(package, run_dir)
         import_module(package)
-        return package if origin_of(package) else ""
+        return package if is_local(package) else ""
     except (ImportError, ValueError) as error:
         raise UsageError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "

@@ -20,7 +20,7 @@ from typing import Any
 
 import platformdirs
 
-from eagerly.importing import FACTORY, origin_of
+from eagerly.importing import FACTORY, location_of
 from eagerly.storage.files import RunFiles
 from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 
@@ -154,7 +154,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
     places = {}
     for role, module in modules_of(named).items():
         try:
-            places[role] = origin_of(module)
+            places[role] = location_of(module)
         except (ImportError, ValueError):
             places[role] = "nowhere"
     return places

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from eagerly import Trainer, load_policy, open_run
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
-from eagerly.importing import import_module, origin_of
+from eagerly.importing import import_module, is_local, location_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.storage import trust
 from eagerly.storage.config import RunConfig
@@ -330,6 +330,27 @@ def test_a_name_that_resolves_to_another_module_elsewhere_is_not_trusted(
     assert "--init-from: ../mine is not trusted (you did not train it here)" in result.output
 
 
+def test_trust_in_a_run_does_not_depend_on_the_working_directory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put("evil.py")
+    settings = SMALL | {"env": "evil:Evil-v0", "steps": 110}
+    with Trainer(open_run("mine", "td3", settings)) as trainer:
+        trainer.train()
+    _forget_modules()
+    for place in ("elsewhere", "other/elsewhere"):
+        stage.put(f"{place}/evil.py")
+    monkeypatch.chdir("elsewhere")
+    # The same module is now found on the search path.
+    monkeypatch.setattr(sys, "path", [*sys.path, str(stage.folder)])
+    assert not open_run("../mine", None, {}).untrusted
+    # Another module of this name is not trusted, wherever it is found.
+    monkeypatch.setattr(sys, "path", [*sys.path[:-1], str(stage.folder / "other/elsewhere")])
+    assert open_run("../mine", None, {}).untrusted.keys() == {"env"}
+    monkeypatch.setattr(sys, "path", sys.path[:-1])
+    assert open_run("../mine", None, {}).untrusted.keys() == {"env"}
+
+
 def test_a_list_that_cannot_be_written_is_reported_and_does_not_end_the_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +431,9 @@ def test_installed_modules_take_precedence_over_the_working_directory(
     (stage.folder / "installed").mkdir()
     (stage.folder / "installed" / "evil.py").write_text("where = 'installed'")
     monkeypatch.setattr(sys, "path", [*sys.path, str(stage.folder / "installed")])
-    assert origin_of("evil") == ""
+    assert not is_local("evil")
+    assert location_of("evil") == str(stage.folder / "installed" / "evil.py")
+    assert location_of("click") == ""
     assert import_module("evil").where == "installed"
     assert not stage.ran
 
