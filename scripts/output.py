@@ -123,6 +123,6 @@ def log_to_terminal() -> None:
 
 TRUST_HELP = (
     "Apply all settings of the run directory, even if another user created it: modules to import, "
-    "environment arguments, addresses and numbers of collectors. Runs that you trained in this "
-    "directory need no --trust."
+    "environment arguments, addresses and numbers of collectors. Runs that you trained at the "
+    "same path need no --trust."
 )
