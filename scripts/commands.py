@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from eagerly.errors import RunError
 from eagerly.importing import around_import
 from eagerly.suggestions import suggestion
 
@@ -54,15 +55,20 @@ class Command(click.Command):
         return suggestion(name, options, options.__getitem__)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command and converts `KeyboardInterrupt` into a line and an exit code.
+        """Runs the command and converts exceptions into a line and an exit code.
 
-        The line is the message of the exception, if it has one.
+        `RunError` and `KeyboardInterrupt` are converted. The line is the message of the exception,
+        if it has one.
         """
-        if ctx.parent is not None:  # the group handles both for its commands
+        if ctx.parent is not None:  # the group does this for its commands
             return super().invoke(ctx)
         _announce_tensorflow()
         try:
             return super().invoke(ctx)
+        except RunError as error:
+            from eagerly.scripts.output import Failure
+
+            raise Failure(error) from error
         except KeyboardInterrupt as stopped:
             number = signal.Signals(getattr(stopped, "number", signal.SIGINT))
             messages = [text for text in stopped.args if isinstance(text, str)]

@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from eagerly.errors import RunError
 from eagerly.export.formats import FORMATS, PRECISIONS
 from eagerly.scripts.commands import WHICH, Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
+from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 
@@ -59,21 +58,18 @@ def main(
     if all checks pass.
     """
     log_to_terminal()
-    try:
-        from eagerly.export.exporting import export_policy
+    from eagerly.export.exporting import export_policy
 
-        with stdout_to_stderr() if as_json else nullcontext():
-            exported = export_policy(
-                run_dir,
-                format=format,
-                precision=precision,
-                which=which,
-                out=out,
-                episodes=episodes,
-                trust=trust,
-            )
-    except RunError as error:
-        raise Failure(error) from error
+    with stdout_to_stderr() if as_json else nullcontext():
+        exported = export_policy(
+            run_dir,
+            format=format,
+            precision=precision,
+            which=which,
+            out=out,
+            episodes=episodes,
+            trust=trust,
+        )
     if as_json:
         found = vars(exported) | {"path": str(exported.path), "run_dir": str(run_dir)}
         click.echo(json.dumps(found))

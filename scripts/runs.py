@@ -10,7 +10,7 @@ from eagerly.errors import RunError
 from eagerly.importing import FACTORY
 from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, sanitize
+from eagerly.scripts.output import TRUST_HELP, echo, sanitize
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
 from eagerly.storage.run import Run, open_run
@@ -44,13 +44,10 @@ def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str)
         raise click.UsageError("--trust requires --command")
     if of_run is not None and folders:
         raise click.UsageError("--command prints the command of a single run: omit FOLDERS")
-    try:
-        if of_run is not None:
-            _print_command(open_run(of_run, None, {}, trust=trust))
-            return
-        found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
-    except RunError as error:
-        raise Failure(error) from error
+    if of_run is not None:
+        _print_command(open_run(of_run, None, {}, trust=trust))
+        return
+    found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
     if not found:
         echo(f"no runs in {', '.join(map(str, folders)) or 'runs'}", err=True)
         return

@@ -43,7 +43,7 @@ from eagerly.scripts.flags import (
     read_config,
     resumable_options,
 )
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, sanitize, tell
+from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, sanitize, tell
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
@@ -169,30 +169,27 @@ def _train(
         raise click.UsageError("--jobs requires --seeds, for example --seeds 0..4")
     if print_config and seeds is not None:
         raise click.UsageError("--print-config prints the settings of a single run: omit --seeds")
-    try:
-        log_to_terminal()
-        if agent and config:
-            typed = read_config(config, declared_settings(agent)) | typed
-        if print_config:
-            run = open_run(run_dir, agent, typed, override=override, trust=trust)
-            echo(format_config(run.config, run.agent_config))
-            return
-        if agent and seeds is not None:
-            plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
-            train_seeds(plan, progress=progress)
-            return
-        # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
-        # run has advanced.
-        with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
-            from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
+    log_to_terminal()
+    if agent and config:
+        typed = read_config(config, declared_settings(agent)) | typed
+    if print_config:
+        run = open_run(run_dir, agent, typed, override=override, trust=trust)
+        echo(format_config(run.config, run.agent_config))
+        return
+    if agent and seeds is not None:
+        plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
+        train_seeds(plan, progress=progress)
+        return
+    # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
+    # run has advanced.
+    with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
+        from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
 
-            run = open_run(run_dir, agent, typed, override=override, trust=trust)
-            try:
-                _train_run(run, signals, progress, profile_calls, report_to)
-            finally:
-                run.unlock()
-    except RunError as error:
-        raise Failure(error) from error
+        run = open_run(run_dir, agent, typed, override=override, trust=trust)
+        try:
+            _train_run(run, signals, progress, profile_calls, report_to)
+        finally:
+            run.unlock()
 
 
 def _train_run(
