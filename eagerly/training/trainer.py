@@ -107,7 +107,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     @property
     def has_ended(self) -> bool:
         """Whether the run has reached its steps or target return and completed the last round."""
-        return self.steps >= self._due_at and bool(self._reached) and not self.in_round
+        return self.collector.steps >= self._due_at and bool(self._reached) and not self.in_round
 
     @property
     def in_round(self) -> bool:

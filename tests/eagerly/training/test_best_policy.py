@@ -28,7 +28,8 @@ SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_siz
 
 
 def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
-    agent: Any = SimpleNamespace(updates=0, policy_weights=dict)
+    policy = SimpleNamespace(snapshot=lambda: None)
+    agent: Any = SimpleNamespace(updates=0, policy_weights=dict, policy=policy)
     policies = BestPolicyTracker(agent)
     assert not policies.compare(100, 5.0)
     assert policies.state()["best"] is None
