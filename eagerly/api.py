@@ -163,6 +163,7 @@ def evaluate(
 
     Raises:
         RunError: If the environment does not exist.
+        TypeError: If the policy is not callable.
         ValueError: If an argument is out of range, or the policy does not fit the environment.
         FloatingPointError: If an observation, an action or a return is NaN or infinite.
     """
@@ -170,6 +171,11 @@ def evaluate(
         raise ValueError(f"episodes must be at least 1 and seed at least 0; got {episodes}, {seed}")
     if isinstance(policy, Agent):
         policy = policy.as_policy()
+    if not callable(policy):
+        raise TypeError(
+            "policy must be a Policy, an agent or a function from observations to actions; got "
+            f"{policy!r}: load the policy of a run with eagerly.load_policy(run_dir)"
+        )
     seeds = evaluation_seeds(seed, episodes)
     if isinstance(env, gymnasium.Env):
         if env_kwargs:

@@ -183,8 +183,7 @@ def _train(
     # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
     # run has advanced.
     with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
-        from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
-
+        # Invalid settings are reported before TensorFlow is imported.
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
             _train_run(run, signals, progress, profile_calls, report_to)
