@@ -9,11 +9,11 @@ from .agents.td7 import TD7 as TD7
 from .agents.td7_config import TD7Config as TD7Config
 from .api import Result as Result
 from .api import evaluate as evaluate
-from .api import plot as plot
 from .api import resume as resume
 from .api import train as train
 from .buffers import ReplayBuffer as ReplayBuffer
 from .buffers import Transition as Transition
+from .curves.plotting import plot as plot
 from .errors import RunError as RunError
 from .export.exporting import export_policy as export_policy
 from .policies.policy import Policy as Policy

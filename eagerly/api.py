@@ -1,14 +1,13 @@
-"""Public functions: train and resume runs, evaluate policies, plot learning curves."""
+"""Public functions: train and resume runs, and evaluate policies."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import chdir, closing
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 
@@ -21,11 +20,6 @@ from eagerly.storage.run import Run, open_run
 from eagerly.training.callbacks import Callback
 from eagerly.training.evaluation import Evaluation, PolicyLike, evaluation_seeds, run_episodes
 from eagerly.training.trainer import Trainer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_log = logging.getLogger(__name__)
 
 Environment = str | Callable[..., gymnasium.Env[Any, Any]]
 
@@ -183,86 +177,3 @@ def evaluate(
         return run_episodes(policy, env, seeds, steps_limit=steps_limit)
     with closing(environment_maker(env, env_kwargs)()) as made:
         return run_episodes(policy, made, seeds, steps_limit=steps_limit)
-
-
-def plot(
-    *paths: str | Path,
-    output: str | Path | None = None,
-    x: str = "steps",
-    env: str | Sequence[str] = (),
-    filter: Mapping[str, Any] | None = None,
-    metric: str = "return",
-    statistic: str = "iqm",
-    theme: str = "light",
-    until: int | None = None,
-    rename: Mapping[str, str] | None = None,
-    csv: str | Path | None = None,
-    title: str = "",
-    trust: bool = False,
-) -> Figure:
-    """Plots the learning curves of runs.
-
-    Runs that differ only in their seed, and in settings that do not change the algorithm, form one
-    line with a 95 % interval. Omitted runs, such as damaged ones, are logged as warnings.
-
-    Args:
-        *paths: Run directories, tables of evaluations named label-Environment-v0-seed.csv, or
-            folders that contain them.
-        output: A .png, .svg or .pdf file to write; None writes no file.
-        x: "steps", or "time" for wall time.
-        env: Environments to plot; empty for all.
-        filter: Values of settings, such as `{"tau": 0.005}`. A list contains alternative values.
-            Other runs are omitted.
-        metric: "return", "success" for the success rate, or the tag of a scalar in the runs'
-            TensorBoard event files, such as "losses/critic".
-        statistic: "iqm", the interquartile mean over seeds, or "mean".
-        theme: "light" or "dark".
-        until: Environment steps after which evaluations are omitted.
-        rename: Maps current labels to new ones.
-        csv: A file to write the curves to, with the columns label, environment, steps (or seconds),
-            value, low, high and seeds; None writes no file.
-        title: Title of the figure.
-        trust: Whether to import custom agents named in run directories, even if another user
-            created these directories.
-
-    Returns:
-        The figure.
-
-    Raises:
-        RunError: If there is nothing to plot, an environment, setting or metric does not occur in
-            the runs, or a file cannot be read.
-        ValueError: If an argument is not one of its choices.
-    """
-    with chdir("/"):  # matplotlib reads settings from the working directory on import
-        from eagerly.curves.figures import FORMATS, learning_curves, save
-    from eagerly.curves.lines import lines_of, write_lines
-    from eagerly.curves.tables import selected_groups
-
-    for name, value, choices in (
-        ("x", x, ("steps", "time")),
-        ("statistic", statistic, ("iqm", "mean")),
-        ("theme", theme, ("light", "dark")),
-        ("output", Path(output or ".png").suffix or ".png", FORMATS),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
-    groups = selected_groups(
-        paths,
-        metric=metric,
-        axis=x,
-        env=(env,) if isinstance(env, str) else env,
-        filter=filter or {},
-        until=until,
-        rename=rename or {},
-        say=_log.warning,
-        trust=trust,
-    )
-    lines = lines_of(groups, x, statistic)
-    figure = learning_curves(
-        lines, axis=x, metric=metric, statistic=statistic, theme=theme, title=title
-    )
-    if output is not None:
-        save(figure, Path(output))
-    if csv is not None:
-        write_lines(lines, x, Path(csv))
-    return figure

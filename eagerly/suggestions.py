@@ -1,13 +1,15 @@
-"""Suggests the intended setting for an unknown name, which may come from another library.
+"""Suggests the intended name for an unknown setting or environment.
 
-The table covers Stable-Baselines3 and RL Baselines3 Zoo, CleanRL, Spinning Up, Tianshou, RLlib and
-the code of the TD3 authors.
+The table of settings covers Stable-Baselines3, RL Baselines3 Zoo, CleanRL, Spinning Up, Tianshou,
+RLlib and the code of the TD3 authors.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
+import importlib.util
+import re
+from collections.abc import Callable, Collection, Iterable
 
 _LEARNING_RATES = ("actor_learning_rate", "critic_learning_rate")
 # Other names of agent settings, each with our names.
@@ -114,6 +116,20 @@ _ADDITIONS = {
     "train_freq": ", which is gradient_steps / train_freq",
 }
 
+# Ids of environments in other packages: (pattern, module, name of the package for pip).
+_PACKAGES = (
+    (
+        "Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen",
+        "gymnasium_robotics",
+        "gymnasium-robotics",
+    ),
+    ("Panda(Reach|Push|Slide|Pick|Stack|Flip)", "panda_gym", "panda-gym"),
+    ("(highway|merge|roundabout|parking|intersection|racetrack)-", "highway_env", "highway-env"),
+    ("Meta-World/", "metaworld", "metaworld"),
+    ("dm_control/", "shimmy", "'shimmy[dm-control]'"),
+    ("myo", "myosuite", "myosuite"),
+)
+
 
 def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
     """Returns a sentence that names the intended setting, such as "Use discount.", or "".
@@ -132,3 +148,22 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     if name in RUN_NAMES:
         return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
     return ""
+
+
+def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str:
+    """Returns sentences that help with an unknown id of an environment.
+
+    Args:
+        package: The package that was named as `package:id`, or "".
+        name: The id.
+        known: The registered ids.
+    """
+    for pattern, module, project in _PACKAGES:
+        if not package and re.match(pattern, name):
+            missing = importlib.util.find_spec(module) is None
+            return f"Use {module}:{name}{f', after pip install {project}' if missing else ''}."
+    ids = {each.lower(): each for each in known}
+    before = f"{package}:" if package else ""
+    near = [before + ids[each] for each in difflib.get_close_matches(name.lower(), ids, n=3)]
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return hint if package else hint + "Use package:id if a package registers it."

@@ -16,7 +16,8 @@ from tqdm import tqdm
 from eagerly.errors import RunError
 from eagerly.scripts.output import tell
 from eagerly.storage.lock import lock_for_child
-from eagerly.storage.run import Run, results_of
+from eagerly.storage.run import Run
+from eagerly.storage.run_document import results_of
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from eagerly.errors import RunError
 from eagerly.scripts.flags import format_seeds
 from eagerly.storage.config import RunConfig
-from eagerly.storage.run import Run, read_settings
+from eagerly.storage.run import Run
+from eagerly.storage.run_document import read_settings
 from eagerly.workers.process_workers import cores
 
 _THREADS = ("intra_op_threads", "inter_op_threads")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
+from eagerly.errors import UsageError
 from eagerly.storage.evaluations import LAST
 
 
@@ -135,3 +138,34 @@ def _schedule(curve: Curve) -> str:
     steps = [f"{int(step):,}" for step in curve.steps]
     shown = steps if len(steps) <= 4 else [*steps[:2], "...", steps[-1]]
     return f"seed {curve.seed} at {', '.join(shown)}"
+
+
+def longest_copies(curves: Iterable[tuple[Path, Curve]], say: Callable[[str], None]) -> list[Curve]:
+    """Keeps only the longest copy of each run, since copies are no additional evidence.
+
+    Args:
+        curves: Run directories or tables with their curves.
+        say: Called with a message about each omitted run directory.
+
+    Raises:
+        UsageError: If a table holds the same run as another path.
+    """
+    kept: dict[tuple[str, str, int], tuple[Path, Curve]] = {}
+    for path, curve in curves:
+        if not curve.steps.size:
+            continue
+        key = curve.env, curve.label, curve.seed
+        if key in kept:
+            other = kept[key][0]
+            what = f"{curve.label}, {curve.env}, seed {curve.seed}"
+            if not (path.is_dir() and other.is_dir()):
+                raise UsageError(
+                    f"{other} and {path} are both {what}: omit one, or rename a table to give it "
+                    "another label"
+                )
+            if curve.steps[-1] <= kept[key][1].steps[-1]:
+                say(f"{path} is skipped: {other} has the same settings and seed, {what}")
+                continue
+            say(f"{other} is skipped: {path} has the same settings and seed, {what}")
+        kept[key] = path, curve
+    return [curve for _, curve in kept.values()]

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from eagerly.curves.filters import matching
-from eagerly.curves.groups import Curve, RunGroup
+from eagerly.curves.groups import Curve, RunGroup, longest_copies
 from eagerly.curves.labels import Found, labels
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import run_directories
-from eagerly.storage.run import read_settings, whole_settings
+from eagerly.storage.run import whole_settings
+from eagerly.storage.run_document import read_settings
 from eagerly.storage.run_settings import COMPARABLE
 
 # Tables are named `label-Environment-v5-seed.csv`.
@@ -94,7 +95,7 @@ def read_groups(
             curves.append((path, _of_table(path, name, metric)))
     curves += _of_runs(runs, metric, times, say)
     groups: dict[tuple[str, str], list[Curve]] = {}
-    for curve in _each_seed_once(curves, say):
+    for curve in longest_copies(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
     return [
         RunGroup(label, where, tuple(sorted(members, key=lambda curve: curve.seed)))
@@ -148,31 +149,6 @@ def selected_groups(
     if len(set(renamed)) < len(labels):
         raise UsageError(f"different labels must have different names; got {renamed}")
     return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
-
-
-def _each_seed_once(
-    curves: Iterable[tuple[Path, Curve]], say: Callable[[str], None]
-) -> list[Curve]:
-    """Keeps only the longest copy of each run, since copies are no additional evidence."""
-    kept: dict[tuple[str, str, int], tuple[Path, Curve]] = {}
-    for path, curve in curves:
-        if not curve.steps.size:
-            continue
-        key = curve.env, curve.label, curve.seed
-        if key in kept:
-            other = kept[key][0]
-            what = f"{curve.label}, {curve.env}, seed {curve.seed}"
-            if not (path.is_dir() and other.is_dir()):
-                raise UsageError(
-                    f"{other} and {path} are both {what}: omit one, or rename a table to give it "
-                    "another label"
-                )
-            if curve.steps[-1] <= kept[key][1].steps[-1]:
-                say(f"{path} is skipped: {other} has the same settings and seed, {what}")
-                continue
-            say(f"{other} is skipped: {path} has the same settings and seed, {what}")
-        kept[key] = path, curve
-    return [curve for _, curve in kept.values()]
 
 
 def _found(path: Path) -> list[Path]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
-import importlib.util
 import io
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -30,22 +27,9 @@ from eagerly.importing import (
     is_local,
     working_directory_last,
 )
+from eagerly.suggestions import environment_suggestion
 
 Factory = Callable[..., gymnasium.Env]
-
-# Ids of environments in other packages: (pattern, module, name of the package for pip).
-_PACKAGES = (
-    (
-        "Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen",
-        "gymnasium_robotics",
-        "gymnasium-robotics",
-    ),
-    ("Panda(Reach|Push|Slide|Pick|Stack|Flip)", "panda_gym", "panda-gym"),
-    ("(highway|merge|roundabout|parking|intersection|racetrack)-", "highway_env", "highway-env"),
-    ("Meta-World/", "metaworld", "metaworld"),
-    ("dm_control/", "shimmy", "'shimmy[dm-control]'"),
-    ("myo", "myosuite", "myosuite"),
-)
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -192,21 +176,9 @@ def environment_maker(
     register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
-        raise UsageError(f"unknown environment {env!r}. {_hint(package, name)}".rstrip())
+        hint = environment_suggestion(package, name, gymnasium.registry)
+        raise UsageError(f"unknown environment {env!r}. {hint}".rstrip())
     return EnvironmentMaker(env, spec, kwargs, local)
-
-
-def _hint(package: str, name: str) -> str:
-    """Returns the advice about an unknown environment."""
-    for pattern, module, project in _PACKAGES:
-        if not package and re.match(pattern, name):
-            missing = importlib.util.find_spec(module) is None
-            return f"Use {module}:{name}{f', after pip install {project}' if missing else ''}."
-    ids = {str(known).lower(): str(known) for known in gymnasium.registry}
-    before = f"{package}:" if package else ""
-    near = [before + ids[each] for each in difflib.get_close_matches(name.lower(), ids, n=3)]
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    return hint if package else hint + "Use package:id if a package registers it."
 
 
 def _import(package: str, env: str, run_dir: Path | None) -> str:

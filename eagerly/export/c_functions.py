@@ -210,11 +210,9 @@ def act(
         for part in ("mean", "scale"):
             values = network.weights[f"observation_normalization/{part}"]
             parts.append(source.array("float", f"observation_{part}", values))
-        edge = source.real(CLIP)
-        before = [
-            "    const float x = (observation[i] - observation_mean[i]) * observation_scale[i];"
-        ]
-        x = f"clipped(x, -{edge}, {edge})"
+        x = "(observation[i] - observation_mean[i]) * observation_scale[i]"
+        before = [f"    const float x = {x};"]
+        x = f"clipped(x, -{source.real(CLIP)}, {source.real(CLIP)})"
     lines = [f"{'float' if integers is None else 'int8_t'} input[{SIZES[0]}_SIZE];"]
     if integers is not None:
         parts.append(source.QUANTIZED)

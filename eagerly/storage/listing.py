@@ -10,7 +10,7 @@ from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
 from eagerly.storage.manifest import finished_by, folders_of, published
-from eagerly.storage.run import last_override, read_document_of
+from eagerly.storage.run_document import last_override, read_document_of
 from eagerly.storage.run_settings import check_saved
 
 

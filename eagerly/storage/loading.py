@@ -17,7 +17,8 @@ from eagerly.policies.weights import named
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.built_in_settings import built_in_settings
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
-from eagerly.storage.run import Run, open_run, read_document_of
+from eagerly.storage.run import Run, open_run
+from eagerly.storage.run_document import read_document_of
 from eagerly.storage.run_settings import check_saved
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,17 +17,23 @@ from eagerly.errors import RunError, UsageError
 from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import RESUMABLE, RunConfig
-from eagerly.storage.documents import check_format, read_document, unsealed, write_document
+from eagerly.storage.documents import write_document
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
-from eagerly.storage.manifest import folders_of, published
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
+from eagerly.storage.run_document import (
+    FORMAT,
+    check_document,
+    check_path,
+    is_run,
+    last_override,
+    read_run_document,
+)
 from eagerly.storage.run_settings import (
     as_saved,
     build,
     check_names,
-    check_saved,
     declared_settings,
     format_setting,
 )
@@ -40,7 +46,6 @@ from eagerly.storage.trust import (
 )
 
 _log = logging.getLogger(__name__)
-FORMAT = 6
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _OF_EPISODES = ("env", "env_kwargs", "seed")  # episodes can be replayed only with the same values
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
@@ -222,7 +227,7 @@ class Run:
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
         self.trust()
-        write_document(RunFiles(self.path), "config.json", self.document(), _check)
+        write_document(RunFiles(self.path), "config.json", self.document(), check_document)
         if self.is_new:
             RunFiles(self.path.parent).sync_folder()
         self.is_new, self.overridden = False, {}
@@ -273,8 +278,8 @@ def open_run(
     if given.get("env") is not None:
         environment_name(given["env"])
     if path is not None:
-        _check_path(path)
-    if path is not None and _is_run(path):
+        check_path(path)
+    if path is not None and is_run(path):
         return _continued(path, name, given, override, trust)
     if name is None:
         raise UsageError(f"{path} is not a run directory: it has no config.json")
@@ -309,23 +314,10 @@ def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
         raise UsageError(str(error)) from error
 
 
-def _check_path(path: Path) -> None:
-    """Checks that the operating system and TensorFlow accept a path.
-
-    Raises:
-        RunError: If it is not UTF-8, or too long.
-    """
-    try:
-        str(path).encode()
-        path.exists()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)[:200]!r} cannot be a run directory: {error}") from error
-
-
 def _continued(
     path: Path, agent: str | None, given: Mapping[str, Any], override: bool, trusted: bool
 ) -> Run:
-    document = _read(path, logging.WARNING)
+    document = read_run_document(path, logging.WARNING)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
         raise UsageError(
@@ -446,16 +438,6 @@ def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> Usage
     )
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Reads the agent and the settings of a run without opening it.
-
-    Raises:
-        RunError: If the directory is damaged, or not a run.
-    """
-    document = read_document_of(path)
-    return {"agent": document["agent"], **document["settings"]}
-
-
 def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
     """Reads the same as `read_settings`, with defaults for settings that are newer than the run.
 
@@ -468,115 +450,11 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
     return {"agent": run.agent, **run.settings()}
 
 
-def read_document_of(path: Path) -> dict[str, Any]:
-    """Reads the content of `config.json`, without opening the run.
-
-    Raises:
-        RunError: If the directory is damaged, or not a run.
-    """
-    _check_path(path)
-    if not _is_run(path):
-        raise UsageError(f"{path} is not a run directory: it has no config.json")
-    return _read(path, logging.DEBUG)
-
-
-def last_override(history: Iterable[Mapping[str, Any]]) -> int:
-    """Returns the step at which settings were last overridden, or -1.
-
-    Earlier evaluations count neither for the best policy nor for the score, because scores may not
-    be comparable across an override.
-
-    Args:
-        history: The overrides, as stored in `config.json`.
-    """
-    return max((int(entry["steps"]) for entry in history), default=-1)
-
-
-def results_of(path: Path) -> Results:
-    """Reads the evaluations of a run, without opening it.
-
-    Raises:
-        RunError: If the table or `config.json` is damaged.
-    """
-    overridden_at = last_override(read_document_of(path)["history"])
-    return read_results(path / "evaluations.csv", after=overridden_at)
-
-
-def _is_run(path: Path) -> bool:
-    files = RunFiles(path)
-    if files.is_file("config.json"):
-        return True
-    try:
-        return bool(folders_of(files))
-    except OSError:
-        return False
-
-
 def _is_empty(path: Path) -> bool:
     """Returns whether a directory has no files except those of a run killed before it began."""
     if not path.is_dir():
         return False
     return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
-
-
-def _read(path: Path, level: int) -> dict[str, Any]:
-    """Reads `config.json` or, if damaged, the copy in the newest manifest; logs the damage."""
-    name = path / "config.json"
-    try:
-        document = _checked(unsealed(read_document(RunFiles(path), "config.json")))
-    except (OSError, ValueError) as error:
-        why = f"{name} cannot be read: {error}"
-        document = _of_a_manifest(path, why, level)
-    try:
-        check_saved(document)
-    except ValueError as error:
-        raise RunError(f"{name}: {error}") from error
-    return document
-
-
-def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
-    for manifest in reversed(published(path)):
-        try:
-            document = _checked(manifest.config)  # verified by the manifest's checksum
-        except ValueError:
-            continue
-        taken = f"using the settings saved in the checkpoint at step {manifest.steps}"
-        _log.log(level, "%s; %s (change settings with --override)", why, taken)
-        return document
-    raise RunError(f"{why} (do not edit the file: change settings with --override)")
-
-
-def _checked(document: dict[str, Any]) -> dict[str, Any]:
-    """Validates the structure of the content of `config.json`.
-
-    Raises:
-        ValueError: If the content is not that of a run.
-        RunError: If another release of eagerly wrote it.
-    """
-    kinds = {"format": int, "agent": str, "settings": dict, "history": list}
-    if unknown := document.keys() - kinds.keys():
-        raise ValueError(f"it has unknown keys: {sorted(unknown)}")
-    for key, kind in kinds.items():
-        if not isinstance(document.get(key), kind):
-            raise ValueError(f"{key} must be of type {kind.__name__}")
-    check_format(document["format"], FORMAT, "this run")
-    for entry in document["history"]:
-        if not _is_override(entry):
-            raise ValueError(f"history has an invalid entry: {entry!r}")
-    return document
-
-
-def _is_override(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
-        return False
-    changes = entry.get("overridden")
-    return isinstance(changes, dict) and all(
-        isinstance(change, list) and len(change) == 2 for change in changes.values()
-    )
-
-
-def _check(document: dict[str, Any]) -> None:
-    check_saved(_checked(document))
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:

@@ -16,7 +16,7 @@ from eagerly.errors import RunError
 from eagerly.scripts.plot import main
 from eagerly.storage.documents import sealed
 from eagerly.storage.event_log import EventLog
-from eagerly.storage.run import FORMAT
+from eagerly.storage.run_document import FORMAT
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
