@@ -1,8 +1,8 @@
 """Deterministic actor-critic agents for continuous control in TensorFlow 2 and Keras 3.
 
 The public names are listed in `__init__.pyi` and imported on first use, so that `import eagerly`
-does not load TensorFlow. When TensorFlow is imported later, its startup messages are hidden and
-Keras uses the TensorFlow backend.
+does not load TensorFlow. When TensorFlow or Keras are imported later, TensorFlow's startup messages
+are hidden and Keras uses the TensorFlow backend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ def _importing_tensorflow() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _importing_keras() -> Iterator[None]:
+    from eagerly.keras_backend import tensorflow_backend
+
+    with tensorflow_backend():
+        yield
+
+
 around_import("tensorflow", _importing_tensorflow)
+around_import("keras", _importing_keras)
 
 
 def __getattr__(name: str) -> Any:

@@ -70,7 +70,8 @@ class _Around(MetaPathFinder):
         finders = list(sys.meta_path)
         if self in finders:  # otherwise, another thread has removed it
             finders = finders[finders.index(self) + 1 :]
-        specs = (finder.find_spec(fullname, path, target) for finder in finders)
+        searches = (getattr(finder, "find_spec", None) for finder in finders)
+        specs = (search(fullname, path, target) for search in searches if search)
         spec = next(filter(None, specs), None)
         if spec is None or spec.loader is None:
             return spec
@@ -79,10 +80,10 @@ class _Around(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             loader.exec_module = execute
-            with suppress(ValueError):  # another thread may have removed it
-                sys.meta_path.remove(self)
             with self._context():
                 execute(module)
+            with suppress(ValueError):  # another thread may have removed it
+                sys.meta_path.remove(self)
 
         loader.exec_module = exec_module
         return spec

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _VARIABLE = "KERAS_BACKEND"
+_lock = threading.Lock()
+_entered = 0  # nesting depth, over all threads
+_chosen: str | None = None  # the value of the user
 
 
 @contextmanager
@@ -17,14 +21,21 @@ def tensorflow_backend() -> Iterator[None]:
     Keras reads the environment variable `KERAS_BACKEND`, otherwise `keras.json`, on its first
     import, which may be part of the import of TensorFlow. Both stay unchanged.
     """
-    chosen = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = "tensorflow"
+    global _entered, _chosen
+    with _lock:
+        if not _entered:
+            _chosen = os.environ.get(_VARIABLE)
+        _entered += 1
+        os.environ[_VARIABLE] = "tensorflow"
     try:
         yield
     finally:
-        del os.environ[_VARIABLE]
-        if chosen is not None:
-            os.environ[_VARIABLE] = chosen
+        with _lock:
+            _entered -= 1
+            if not _entered:
+                os.environ.pop(_VARIABLE, None)
+                if _chosen is not None:
+                    os.environ[_VARIABLE] = _chosen
 
 
 def check_backend() -> None:

@@ -108,11 +108,10 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "utd": ("replay_ratio",),
     "utd_ratio": ("replay_ratio",),
 }
-# Additions to the suggestion, by the other name or by the setting.
+# Additions to the suggestion.
 _ADDITIONS = {
     "gradient_steps": ", which is gradient_steps / train_freq",
     "polyak": ", which is 1 - polyak",
-    "run_dir": ", an argument of train and an option",
     "train_freq": ", which is gradient_steps / train_freq",
 }
 
@@ -143,9 +142,8 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     meant = [each for each in (AGENT_NAMES | RUN_NAMES).get(name, (name,)) if each in known]
     meant = meant or difflib.get_close_matches(name, known, 1)
     if meant:
-        addition = _ADDITIONS.get(name) or _ADDITIONS.get(meant[0], "")
-        return f"Use {' and '.join(map(spell, meant))}{addition}."
-    if name in RUN_NAMES:
+        return f"Use {' and '.join(map(spell, meant))}{_ADDITIONS.get(name, '')}."
+    if name in RUN_NAMES and spell is str:
         return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
     return ""
 

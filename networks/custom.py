@@ -326,9 +326,13 @@ class CustomCritic(CustomModel):
     role = "critic"
 
     def __init__(self, models: Iterable[UserModel], n_critics: int, **more: Any) -> None:
+        if callable(models):
+            raise ValueError(f"models must be a list of models; got {models!r}: pass [model]")
         models = iter(models)
+        if (first := next(models, None)) is None:
+            raise ValueError("models must contain at least one model; got none")
         self._others: list[CustomCritic] = []
-        super().__init__(next(models), **more)
+        super().__init__(first, **more)
         if self.n_critics == 1:
             self._others = [
                 CustomCritic([model], 1, **more) for model in islice(models, n_critics - 1)

@@ -62,17 +62,18 @@ def main(
     runs = dict.fromkeys(run for path in paths for run in run_directories(path) or [path])
     if len(runs) > 1 and (video or render):
         raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")
-    failed = 0
+    failed: list[Exception] = []
     for run_dir in runs:
         try:
             _evaluate(run_dir, video=video, render=render, as_json=as_json, **more)
-        except (RunError, ValueError, FloatingPointError) as error:
+        except (RunError, ValueError, FloatingPointError, OSError) as error:
             if len(runs) == 1:
                 raise Failure(error) from error
-            echo(f"{run_dir}: {error}", err=True)
-            failed += 1
+            echo(error if str(run_dir) in str(error) else f"{run_dir}: {error}", err=True)
+            failed.append(error)
     if failed:
-        raise Failure(f"{failed} of {len(runs)} runs were not evaluated")
+        kind = UsageError if all(isinstance(e, UsageError) for e in failed) else RunError
+        raise kind(f"not evaluated: {len(failed)} of {len(runs)} runs")
 
 
 def _evaluate(

@@ -67,6 +67,8 @@ class _Commands(CommandGroup):
         try:
             config = config_class(cmd_name)
         except ValueError as error:
+            if ctx.resilient_parsing:  # shell completion
+                return None
             raise click.UsageError(sanitize(str(error)), ctx) from error
         names = [OF_THE_ENVIRONMENT, *presets(cmd_name)]
         options = [
@@ -127,10 +129,14 @@ class _Resume(SettingsCommand):
     """The command `resume`, which accepts only settings that do not change the result."""
 
     def suggestion(self, name: str, options: Mapping[str, str]) -> str:
-        if any(name in declared_settings(agent) for agent in agent_names()):
-            words = f"train AGENT --run-dir RUN_DIR --override {flag_name(name)} ..."
-            return f"Resuming keeps this setting. Change it with {words}"
-        return super().suggestion(name, options)
+        known = [d[name] for d in map(declared_settings, agent_names()) if name in d]
+        if not known:
+            return super().suggestion(name, options)
+        if any(setting.immutable is True for setting in known):
+            words = "which cannot change: start a new run, with --init-from RUN_DIR if it fits"
+            return f"Resuming keeps this setting, {words}."
+        words = f"train AGENT --run-dir RUN_DIR --override {flag_name(name)} ..."
+        return f"Resuming keeps this setting. Change it with {words}"
 
 
 @main.command(

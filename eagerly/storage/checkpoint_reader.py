@@ -168,9 +168,10 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, list[str]]:
     reached = finished_by(run.path, newest.manifest, run.config, run.last_override)
     if reached and run.overridden:
         steps, flags = newest.manifest.steps, " and ".join(map(flag_name, reached))
+        instead = " (none removes the target)" if "stop_at_return" in reached else ""
         raise UsageError(
             f"{run.path} is finished: it has {steps} steps and reached its {flags}. Overrides "
-            f"affect further steps only: increase {flags} as well"
+            f"affect further steps only: increase {flags} as well{instead}"
         )
     return newest, reached
 

@@ -134,9 +134,10 @@ class RunFiles:
                 if used not in str(error):
                     raise
                 known = str(self.path / folder)
-                if isinstance(error, OSError):
+                if isinstance(error, OSError) and error.strerror:
                     text = str(error.strerror).replace(used, known)
-                    raise OSError(error.errno, text) from error
+                    name = str(error.filename).replace(used, known) if error.filename else None
+                    raise OSError(error.errno, text, name) from error
                 raise ValueError(str(error).replace(used, known)) from error
 
     # --- writing ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from eagerly import TD3, TD3Config
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
+from eagerly.networks.custom import CustomCritic
 from eagerly.networks.models import named_variables
 from tests.helpers import (
     equal_weights,
@@ -681,6 +682,13 @@ class Deaf(keras.Model):
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         return self.last(tf.ones_like(observation))
+
+
+def test_critics_must_be_a_list_with_a_model() -> None:
+    with pytest.raises(ValueError, match=r"must be a list of models; got .*: pass \[model\]"):
+        CustomCritic(Plain(3, 2, bounded=False), 2)
+    with pytest.raises(ValueError, match="must contain at least one model"):
+        CustomCritic([], 2)
 
 
 def test_an_actor_that_ignores_its_observation_is_rejected() -> None:

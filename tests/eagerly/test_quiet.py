@@ -185,9 +185,28 @@ def test_the_filter_supports_more_open_files_than_select(tmp_path: Path) -> None
     assert _said(tmp_path, program=program) == (0, "before\nno such instructionafter\n")
 
 
-def test_searching_for_tensorflow_without_importing_it_keeps_the_filter(tmp_path: Path) -> None:
-    program = "import eagerly, importlib.util\nimportlib.util.find_spec('tensorflow')\n"
-    assert _said(tmp_path, program=program + "import tensorflow")[1] == "no such instruction"
+def test_the_filter_survives_a_search_a_failed_import_and_finders_without_find_spec(
+    tmp_path: Path,
+) -> None:
+    program = """
+import eagerly, importlib.util, sys
+class Old:
+    def find_module(self, *_):
+        return None
+sys.meta_path.insert(1, Old())
+importlib.util.find_spec("tensorflow")
+for _ in range(2):
+    try:
+        import tensorflow
+    except ImportError:
+        pass
+"""
+    said = _said(
+        tmp_path,
+        "if 'again' not in vars(sys):\n sys.again = raise_ = 1\n raise ImportError",
+        program=program,
+    )
+    assert said[1].replace("no such instruction", "") == ""
 
 
 COMMAND = """

@@ -28,7 +28,7 @@ def test_the_table_names_existing_settings_and_hides_none() -> None:
         ("polyak", {"discount"}, ""),
         ("buffer_size", OF_RUNS, "Use replay_capacity."),
         ("buffer_size", OF_AGENTS, "Use replay_capacity in eagerly.train."),
-        ("tensorboard_log", OF_RUNS, "Use run_dir, an argument of train and an option."),
+        ("tensorboard_log", OF_RUNS, "Use run_dir."),
         ("Total-Timesteps", OF_RUNS, "Use steps."),
         ("num_env", OF_RUNS, "Use num_envs."),
         ("gravity", OF_RUNS, ""),
@@ -40,3 +40,4 @@ def test_a_suggestion_names_the_intended_setting(unknown: str, known: set[str], 
 
 def test_a_suggestion_may_name_options() -> None:
     assert suggestion("learning_starts", OF_RUNS, flag_name) == "Use --warmup-steps."
+    assert suggestion("learning_starts", {"tau"}, flag_name) == ""

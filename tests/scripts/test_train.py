@@ -63,7 +63,7 @@ def test_resume_needs_no_flags_and_extends_a_run(tmp_path: Path) -> None:
     (line,) = (line for line in output.splitlines() if line.startswith("{"))
     assert (code, json.loads(line)["run_dir"]) == (1, run)
     assert f"{tmp_path}/damaged/config.json cannot be read" in output
-    assert "1 of 2 runs were not evaluated" in output
+    assert "not evaluated: 1 of 2 runs" in output
     code, output = invoke(evaluate.main, str(tmp_path), "--render")
     assert (code, "require a single run; got 2 runs" in output) == (2, True)
 
@@ -130,6 +130,8 @@ def test_unknown_agents_and_options_of_resume_are_explained(tmp_path: Path) -> N
         2,
         True,
     )
+    code, output = invoke(train.main, "resume", str(tmp_path), "--normalize-rewards")
+    assert "Resuming keeps this setting, which cannot change: start a new run" in output
     code, output = invoke(train.main, "TD3", "--env", "Long-v0", "--print-config")
     assert (code, output.startswith("# ")) == (0, True)
 
