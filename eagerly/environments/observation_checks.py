@@ -54,6 +54,8 @@ class Deviations:
                 (path, "dtype"),
                 f"{entry} had dtype {value.dtype}, but its space has {space.dtype}: it is cast",
             )
+        if value.dtype.kind == "f":  # in a smaller float dtype, bounds are rounded, too
+            value = value.astype(space.dtype, copy=False)
         if (outside := first_outside(space, value)) is not None:
             self.found.setdefault(
                 (path, "bounds"),

@@ -116,10 +116,11 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
-    repeats = None
-    # In a resumed run, the result is in the checkpoint.
-    is_unknown = bool(run.overridden.keys() & {"env", "env_kwargs"}) or not published(run.path)
-    if config.check_env and is_unknown:
+    repeats, manifests = None, published(run.path)
+    # The newest checkpoint contains the result of the check, unless the environment has changed
+    # since. The change may precede this process: a killed run may not have saved a checkpoint.
+    changed = run.changed_episodes(manifests[-1].config) if manifests else ["env"]
+    if config.check_env and {"env", "env_kwargs"} & set(changed):
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # the check makes dozens of steps and resets
             masks = run.agent_config.action_masks

@@ -104,7 +104,7 @@ class Checkpoints:
         if newest:
             if changed := run.changed_episodes(newest.manifest.config):
                 flags = " and ".join(map(flag_name, changed))
-                parts.collector.environments.why_changed = f"{flags} was changed"
+                parts.collector.environments.why_changed = f"{flags} changed"
             # Different spaces mean a different environment; only an override allows that.
             _restore(newest, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()

@@ -131,6 +131,15 @@ class OutOfBounds(Walk):
     observation_space = gymnasium.spaces.Box(np.array([-9, 2], np.float32), 3, dtype=np.float32)
 
 
+class AtItsBound(Walk):
+    """Observes exactly 0.9. In float32, both this number and the bound are less than 0.9."""
+
+    observation_space = gymnasium.spaces.Box(-9, np.array([9, 0.9], np.float32), dtype=np.float32)
+
+    def seen(self) -> Any:
+        return np.array([self.at[0], 0.9])
+
+
 class ReusesItsArray(Walk):
     array = np.zeros(2, np.float32)
 
@@ -221,6 +230,7 @@ ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
         True,
         [r"Box: index 1 is -0.\d+, outside \[2.0, 3.0\]. Training ignores"],
     ),
+    AtItsBound: (True, ["had dtype float64, but its space has float32: it is cast"]),
     ReusesItsArray: (True, ["return the same object in observations"]),
     Timestamp: (
         True,

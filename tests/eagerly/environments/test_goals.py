@@ -11,6 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from eagerly import RunError
+from eagerly.environments.factory import factory_name
+from eagerly.environments.goal_termination import termination_code
 from eagerly.environments.goals import Goals
 from eagerly.spaces import Observations
 from tests.toys import PanicError, Reach, ScaledReach
@@ -190,6 +192,45 @@ def test_a_missing_termination_is_reported_with_code_that_adds_it(kind: Any, by:
         np.zeros((2, 2)), np.array([[0.0, 0.1], [1.0, 1.0]]), [{"crashed": False}] * 2
     )
     assert terminated.tolist() == [kind is not NeverEnds, False]
+
+
+class DoublesRewards(gymnasium.Wrapper):
+    """Doubles the rewards of `step` and of `compute_reward`."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        return observation, 2 * float(reward), *rest
+
+    def compute_reward(self, *given: Any) -> Any:
+        return 2 * self.env.get_wrapper_attr("compute_reward")(*given)
+
+
+@pytest.mark.parametrize("kind", [LikePanda, NeverEnds])
+def test_the_code_for_a_missing_termination_calls_the_rewards_of_wrappers(kind: Any) -> None:
+    def wrapped() -> gymnasium.Env[Any, Any]:
+        return DoublesRewards(kind())
+
+    names = {"your_factory": wrapped}
+    exec(termination_code(wrapped(), factory_name(wrapped)), names)
+    goals = goals_of(names["make_env"]())
+    rewards, _ = goals.outcomes(np.zeros((2, 2)), np.array([[0.0, 0.1], [2.0, 2.0]]), [None] * 2)
+    assert rewards.tolist() == [0, -2]
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("factory maze:make_maze", "make_maze"),
+        ("factory maze:Maze.easy", "Maze.easy"),
+        ("factory maze:<lambda>", "your_factory"),
+        ("factory maze:main.<locals>.make_maze", "your_factory"),
+        ("factory maze:make_env", "your_factory"),
+    ],
+)
+def test_the_code_for_a_missing_termination_calls_the_factory(name: str, called: str) -> None:
+    code = termination_code(NeverEnds(), name)
+    compile(code, "code", "exec")
+    assert code.endswith(f"\n    return WithTermination({called}(**kwargs))\n")
 
 
 def test_the_remaining_observation_may_be_nested() -> None:

@@ -60,10 +60,15 @@ def test_an_override_of_the_environment_does_not_count_as_irreproducibility(
     changed = train(override=True, env_kwargs={"g": 3.0}, steps=40)
     assert changed.collector.environments.repeats is True  # the new environment was checked
     (line,) = changed.lines
-    assert line.endswith("differs from an uninterrupted one: --env-kwargs was changed")
+    assert line.endswith("differs from an uninterrupted one: --env-kwargs changed")
     # No checkpoint follows this override, as if the process had been killed.
     Trainer(open_run(tmp_path / "run", None, {"seed": 5}, override=True)).close()
     again = train(steps=50)
-    assert [line.endswith("--seed was changed") for line in again.lines] == [True]
+    assert [line.endswith("--seed changed") for line in again.lines] == [True]
     assert again.collector.environments.repeats is None
     assert train(steps=60).collector.environments.repeats is True
+    both = {"seed": 6, "env_kwargs": {"g": 4.0}}
+    Trainer(open_run(tmp_path / "run", None, both, override=True)).close()
+    again = train(steps=70)
+    assert [line.endswith("--env-kwargs and --seed changed") for line in again.lines] == [True]
+    assert again.collector.environments.repeats is True  # checked, as no checkpoint followed
