@@ -50,7 +50,8 @@ class Comparison:
     Attributes:
         label: Label of the compared runs.
         envs: Environments in which both labels have runs.
-        steps: For each environment, the last step at which all runs of both labels were evaluated.
+        steps: For each environment, the last step at which evaluations of all runs of both labels
+            count.
         difference: Interquartile mean of this label's scores minus that of the baseline's scores;
             None if there are several environments.
         normalized: Interquartile mean of the scores, scaled so that a random policy has 0 and the
@@ -107,10 +108,13 @@ def compare(
 
 
 def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
-    """Returns the steps at which all runs of both groups were evaluated."""
-    steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
+    """Returns the steps at which an evaluation of each run of both groups counts."""
+    steps = np.intersect1d(group.scored_steps, other.scored_steps)
     if not steps.size:
-        raise ValueError(f"{group.label} and {other.label} have no step in common in {group.env}")
+        raise ValueError(
+            f"{group.label} and {other.label} have no step in common in {group.env} at which "
+            "evaluations count (docs/curves.md)"
+        )
     return steps
 
 

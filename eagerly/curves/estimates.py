@@ -25,7 +25,7 @@ Statistic = Callable[..., Any]
 class Estimate:
     """A statistic and its bootstrap interval. Each field is a number or an array.
 
-    With fewer than two runs there is nothing to resample, and `low` and `high` are NaN.
+    `low` and `high` are NaN if there are fewer than two runs to resample, or a value is NaN.
     """
 
     value: Any
@@ -121,7 +121,7 @@ def probability_of_improvement(
 
 def _bootstrapped(samples: Sequence[np.ndarray], statistic: Statistic) -> Estimate:
     value = statistic(*samples, axis=0)
-    if min(len(sample) for sample in samples) < 2:
+    if min(len(sample) for sample in samples) < 2 or np.isnan(value).any():
         nothing = np.full(np.shape(value), np.nan)[()]
         return Estimate(value, nothing, nothing)
     found = stats.bootstrap(

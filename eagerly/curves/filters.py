@@ -8,6 +8,7 @@ from typing import Any
 
 from eagerly.curves.labels import Found
 from eagerly.errors import UsageError
+from eagerly.settings import NONE
 from eagerly.storage.run_settings import format_setting
 from eagerly.suggestions import suggestion
 
@@ -17,8 +18,9 @@ def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
 
     Args:
         runs: Run directories with their settings.
-        wanted: A value by setting, or a list of alternative values. Text is converted to the type
-            of the saved value, such as "0.005" to a number and "256,256" to sizes.
+        wanted: A value by setting, or a list of alternative values. A list that equals a saved list
+            is one value. Text is converted to the type of the saved value, such as "0.005" to a
+            number and "256,256" to sizes; "none" is the value that unsets an optional setting.
 
     Raises:
         RunError: If no run has one of the settings, a value has the wrong type, or no run matches.
@@ -39,9 +41,10 @@ def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
 
 
 def _matches(name: str, saved: Any, wanted: Any) -> bool:
-    alternatives = wanted if isinstance(wanted, list) else [wanted]
     saved = list(saved) if isinstance(saved, tuple) else saved
-    for each in alternatives:
+    if isinstance(saved, list) and wanted == saved:
+        return True
+    for each in wanted if isinstance(wanted, list) else [wanted]:
         value = _converted(name, each, saved) if isinstance(each, str) else each
         value = list(value) if isinstance(value, tuple) else value
         if value == saved and isinstance(value, bool) is isinstance(saved, bool):
@@ -55,9 +58,15 @@ def _converted(name: str, text: str, like: Any) -> Any:
     Raises:
         RunError: If the text has another form.
     """
+    if name == "agent":  # names of built-in agents are saved in lower case
+        return like if text.lower() == like else text
+    if text == NONE and like in ("", []):
+        return like
+    if text == NONE and not isinstance(like, str):
+        return None
     expected = "a number"
     try:
-        if isinstance(like, str):
+        if like is None or isinstance(like, str):
             return text
         if isinstance(like, bool):
             expected = "true or false"
@@ -68,8 +77,6 @@ def _converted(name: str, text: str, like: Any) -> Any:
         if isinstance(like, list):
             expected = "a list such as 256,256"
             return [int(size) for size in text.split(",")]
-        if text == "none":
-            return None
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except (KeyError, ValueError) as error:
         raise UsageError(f"a filter on {name} requires {expected}; got {text!r}") from error
@@ -92,4 +99,4 @@ def _saved(runs: Sequence[Found], names: Iterable[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    return format_setting(tuple(value) if isinstance(value, list) else value)
+    return format_setting(value) or NONE

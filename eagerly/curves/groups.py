@@ -12,6 +12,8 @@ import numpy as np
 from eagerly.errors import UsageError
 from eagerly.storage.evaluations import LAST
 
+_SAME = "is in the same group and has the same seed"  # but possibly another mode or device
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -24,6 +26,7 @@ class Curve:
         steps: `[M]`, environment steps, increasing.
         returns: `[M]`, mean return of each evaluation, or another metric.
         seconds: `[M]`, wall time until each point, or NaN if it was not recorded.
+        counted: `[M]` bool, whether the point counts for the score; see `Results`.
     """
 
     label: str
@@ -32,12 +35,17 @@ class Curve:
     steps: np.ndarray
     returns: np.ndarray
     seconds: np.ndarray
+    counted: np.ndarray
 
     def until(self, steps: int) -> Curve:
         """Returns the curve up to and including a step."""
         kept = self.steps <= steps
         return replace(
-            self, steps=self.steps[kept], returns=self.returns[kept], seconds=self.seconds[kept]
+            self,
+            steps=self.steps[kept],
+            returns=self.returns[kept],
+            seconds=self.seconds[kept],
+            counted=self.counted[kept],
         )
 
 
@@ -63,7 +71,13 @@ class RunGroup:
     @property
     def scores(self) -> np.ndarray:
         """The final score of every run, `[n]`; see `scores_at`."""
-        return self.scores_at(self.over_steps()[0])
+        return self.scores_at(self.scored_steps)
+
+    @property
+    def scored_steps(self) -> np.ndarray:
+        """The steps that all runs share and at which the evaluation of each run counts."""
+        counted = (curve.steps[curve.counted] for curve in self.curves)
+        return reduce(np.intersect1d, counted, self.over_steps()[0])
 
     @property
     def means(self) -> np.ndarray:
@@ -77,8 +91,11 @@ class RunGroup:
         """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
 
         Args:
-            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used.
+            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used. Without
+                steps, scores are NaN.
         """
+        if not steps.size:
+            return np.full(len(self.curves), np.nan)
         rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
 
@@ -164,8 +181,8 @@ def longest_copies(curves: Iterable[tuple[Path, Curve]], say: Callable[[str], No
                     "another label"
                 )
             if curve.steps[-1] <= kept[key][1].steps[-1]:
-                say(f"{path} is skipped: {other} has the same settings and seed, {what}")
+                say(f"{path} is skipped: {other} {_SAME}: {what}")
                 continue
-            say(f"{other} is skipped: {path} has the same settings and seed, {what}")
+            say(f"{other} is skipped: {path} {_SAME}: {what}")
         kept[key] = path, curve
     return [curve for _, curve in kept.values()]

@@ -89,10 +89,11 @@ def _text(name: str, value: Any, precision: str) -> str:
 
 def _folder_name(curve: Sequence[Found]) -> str:
     """Returns the name that the directories of several runs share, without their seeds."""
-    paths = [path.absolute() for path, _ in curve]
-    names = [p.parent.name if re.fullmatch(r"seed-\d+", p.name) else p.name for p in paths]
-    if len(set(names)) == 1:
-        return names[0]
-    seeds = [str(settings["seed"]) for _, settings in curve]
-    bare = {name.removesuffix(s).rstrip("-_") for name, s in zip(names, seeds, strict=True)}
-    return (len(bare) == 1 and bare.pop()) or names[0]
+    names, bare = [], set()
+    for path, settings in curve:
+        seed, whole = rf"(seed[-_]?)?{settings['seed']}", path.absolute()
+        names.append(whole.parent.name if re.fullmatch(seed, whole.name) else whole.name)
+        bare.add(re.sub(rf"[-_]{seed}$", "", names[-1]))
+    if len(set(names)) > 1 and len(bare) == 1:
+        return bare.pop() or names[0]
+    return names[0]

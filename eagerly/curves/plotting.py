@@ -43,8 +43,9 @@ def plot(
         output: A .png, .svg or .pdf file to write; None writes no file.
         x: "steps", or "time" for wall time.
         env: Environments to plot; empty for all.
-        filter: Values of settings, such as `{"tau": 0.005}`. A list contains alternative values.
-            Other runs are omitted.
+        filter: Values of settings, such as `{"tau": 0.005}`. A list contains alternative values,
+            unless it is itself the value, such as `{"hidden_sizes": [256, 256]}`. Other runs are
+            omitted.
         metric: "return", "success" for the success rate, or the tag of a scalar in the runs'
             TensorBoard event files, such as "losses/critic".
         statistic: "iqm", the interquartile mean over seeds, or "mean".

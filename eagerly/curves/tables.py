@@ -15,12 +15,13 @@ from eagerly.curves.filters import matching
 from eagerly.curves.groups import Curve, RunGroup, longest_copies
 from eagerly.curves.labels import Found, labels
 from eagerly.errors import RunError, UsageError
-from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.config import RunConfig
+from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import run_directories
 from eagerly.storage.run import whole_settings
-from eagerly.storage.run_document import read_settings
-from eagerly.storage.run_settings import COMPARABLE
+from eagerly.storage.run_document import last_override, read_document_of, read_settings
+from eagerly.storage.run_settings import COMPARABLE, declared_settings
 
 # Tables are named `label-Environment-v5-seed.csv`.
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
@@ -51,15 +52,18 @@ def read_groups(
         env: Environments to read; empty for all.
         filter: Values of settings, as in `matching`. Other runs and all tables are omitted.
         say: Called with a message about each omitted run or table that is damaged, has no such
-            metric or no settings to filter, or has a copy that is at least as long.
+            metric or no settings to filter, or has a copy that is at least as long; and about
+            each run without a score.
         trust: Whether to import custom agents named in run directories, even if another user
-            created these directories. Agents are imported only if runs have different sets of
-            settings, to look up the defaults of missing settings.
+            created these directories. Custom agents are imported only to look up the defaults of
+            missing settings: if the runs of an agent have different sets of settings, or all lack
+            a setting of `filter` that every run has today.
 
     Raises:
-        RunError: If a path holds neither a run nor a table, a table is damaged, a table and
-            another path hold the same run, an untrusted agent must be imported, an environment does
-            not occur, no run matches the filter, or no run has the metric.
+        RunError: If a path holds neither a run nor a table, all runs are damaged, a table is
+            damaged, a table and another path hold the same run, an untrusted agent must be
+            imported, an environment does not occur, no run matches the filter, or no run has the
+            metric.
     """
     items: dict[Path, Path] = {}
     for path in paths:
@@ -77,6 +81,8 @@ def read_groups(
             runs.append((item, read_settings(item)))
         except (RunError, OSError) as error:
             say(f"{item} is skipped: {error}")
+    if items and not (runs or tables):
+        raise RunError("none of these runs can be read")
     if env:
         envs = sorted({name["env"] for name in tables.values()} | {s["env"] for _, s in runs})
         if unknown := sorted(set(env) - set(envs)):
@@ -174,18 +180,34 @@ def _name(path: Path) -> re.Match[str]:
 def _of_table(path: Path, name: re.Match[str], metric: str) -> Curve:
     path = path.resolve()  # tables may be links, because they are only read
     results = read_results(path, of_run=False)
-    values, (label, env, seed) = _values(results, metric, path), name.groups()
-    return Curve(label, env, int(seed), results.steps, values, results.seconds)
+    values, (label, env, seed) = getattr(results, METRICS[metric]), name.groups()
+    curve = Curve(label, env, int(seed), results.steps, values, results.seconds, results.counted)
+    _check_values(curve, metric, path)
+    return curve
 
 
 def _completed(runs: list[Found], filter: Iterable[str], trust: bool) -> list[Found]:
-    """Adds the defaults of settings that did not exist yet when a run was saved, if needed."""
+    """Adds the defaults of settings that did not exist yet when a run was saved.
+
+    Runs of custom agents are completed only if needed, because this imports the agent.
+    """
     needed = {"seed", *filter}
-    used = {(s["agent"], frozenset(s.keys() - COMPARABLE | s.keys() & needed)) for _, s in runs}
-    agents = {agent for agent, _ in used}
-    if len(used) == len(agents) and all(needed <= names for _, names in used):
-        return runs
-    return [(path, whole_settings(path, trust=trust)) for path, _ in runs]
+    names: dict[str, set[frozenset[str]]] = {}
+    for _, s in runs:
+        used = frozenset(s.keys() - COMPARABLE | s.keys() & needed)
+        names.setdefault(s["agent"], set()).add(used)
+    found: list[Found] = []
+    for path, settings in runs:
+        agent = settings["agent"]
+        missing = (needed & RunConfig.SETTINGS.keys()) - settings.keys()
+        if ":" not in agent:  # a built-in agent
+            defaults = {name: each.default for name, each in declared_settings(agent).items()}
+            found.append((path, {**defaults, **settings}))
+        elif missing or len(names[agent]) > 1:
+            found.append((path, whole_settings(path, trust=trust)))
+        else:
+            found.append((path, settings))
+    return found
 
 
 def _of_runs(
@@ -195,25 +217,18 @@ def _of_runs(
     found: list[tuple[Found, Curve]] = []
     lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
     for path, settings in runs:
-        if metric in METRICS:
-            try:
-                results = read_results(path / "evaluations.csv")
-            except (RunError, OSError) as error:
-                say(f"{path} is skipped: {error}")
-                continue
-            steps, values = results.steps, _values(results, metric, path)
-            seconds = seconds_at_evaluations(path) if times else {}
-        else:
-            points, tags = read_scalar(path, metric)
-            if tags and metric not in tags:
-                lacking[path] = tags
-            steps = np.array(sorted(points))
-            values = np.array([points[step][0] for step in sorted(points)])
-            seconds = {step: at for step, (_, at) in points.items()}
-        if steps.size:
-            at = np.array([seconds.get(int(step), np.nan) for step in steps])
-            curve = Curve("", settings["env"], int(settings["seed"]), steps, values, at)
+        try:
+            curve, tags = _of_run(path, settings, metric, times)
+        except (RunError, OSError) as error:
+            say(f"{path} is skipped: {error}")
+            continue
+        _check_values(curve, metric, path)
+        if tags and metric not in tags:
+            lacking[path] = tags
+        if curve.steps.size:
             found.append(((path, settings), curve))
+            if not curve.counted.any():
+                say(f"{path} has no score: no evaluation since its first update or last override")
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
@@ -229,11 +244,33 @@ def _of_runs(
     ]
 
 
-def _values(results: Results, metric: str, path: Path) -> np.ndarray:
-    values: np.ndarray = getattr(results, METRICS[metric])
-    if np.isnan(values).any():
+def _of_run(
+    path: Path, settings: Mapping[str, Any], metric: str, times: bool
+) -> tuple[Curve, set[str]]:
+    """Returns the curve of a run directory, without a label, and the tags if it is a scalar."""
+    overridden_at = last_override(read_document_of(path)["history"])
+    tags: set[str] = set()
+    if metric in METRICS:
+        results = read_results(path / "evaluations.csv", after=overridden_at)
+        steps, values, counted = results.steps, getattr(results, METRICS[metric]), results.counted
+        seconds = seconds_at_evaluations(path) if times else {}
+        if lost := [step for step in steps.tolist() if times and step not in seconds]:
+            raise RunError(f"its event files contain no time of the evaluation at step {lost[0]}")
+    else:
+        points, tags = read_scalar(path, metric)
+        steps = np.array(sorted(points))
+        values = np.array([points[step][0] for step in sorted(points)])
+        counted = steps > overridden_at
+        seconds = {step: at for step, (_, at) in points.items()}
+    at = np.array([seconds.get(int(step), np.nan) for step in steps])
+    env, seed = settings["env"], int(settings["seed"])
+    return Curve("", env, seed, steps, values, at, counted), tags
+
+
+def _check_values(curve: Curve, metric: str, path: Path) -> None:
+    """Raises a `RunError` if evaluations lack the metric."""
+    if (lacking := np.isnan(curve.returns)).any():
         raise UsageError(
-            f"{path} has no {METRICS[metric]} at step {results.steps[np.isnan(values)][0]}: its "
+            f"{path} has no {METRICS[metric]} at step {curve.steps[lacking][0]}: its "
             "environment did not report success in `info`. Pass only runs of environments that do"
         )
-    return values

@@ -115,7 +115,7 @@ def _number(entry: Any) -> float:
         return entry.simple_value
     try:
         return float(make_ndarray(entry.tensor))
-    except (TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return math.nan
 
 

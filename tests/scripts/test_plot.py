@@ -16,7 +16,8 @@ from eagerly.errors import RunError
 from eagerly.scripts.plot import main
 from eagerly.storage.documents import sealed
 from eagerly.storage.event_log import EventLog
-from eagerly.storage.run_document import FORMAT
+from eagerly.storage.files import RunFiles
+from eagerly.storage.run_document import FORMAT, read_document_of, results_of
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
@@ -42,6 +43,13 @@ def _run(path: Path, returns: list[float], tag: str = "losses/critic", **setting
         log.add(1000 * number, summary=scalar_pb(tag, 10 * value))
     log.close()
     return path
+
+
+def _override(path: Path, steps: int) -> None:
+    """Records in `config.json` that `tau` was overridden at this step."""
+    document = read_document_of(path)
+    entry = {"steps": steps, "overridden": {"tau": [0.01, 0.005]}}
+    (path / "config.json").write_bytes(sealed({**document, "history": [entry]}))
 
 
 @pytest.fixture
@@ -194,11 +202,73 @@ def test_a_run_counts_once(tables: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unsaved")
 def test_the_longer_of_two_runs_with_the_same_seed_is_kept(tmp_path: Path) -> None:
-    short = _run(tmp_path / "short", [1.0], intra_op_threads=1)
-    long = _run(tmp_path / "long", [1.0, 2.0], intra_op_threads=2)
+    short = _run(tmp_path / "short", [1.0], intra_op_threads=1, mode="xla")
+    long = _run(tmp_path / "long", [1.0, 2.0], intra_op_threads=2, mode="graph")
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
-    assert f"{short} is skipped: {long} has the same settings and seed, td3" in result.output
+    why = f"{long} is in the same group and has the same seed: td3, Ant-v5, seed 0"
+    assert f"{short} is skipped: {why}" in result.output
     assert "| Ant-v5 | td3 | 0 | 2,000 |" in result.output
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_evaluations_before_an_override_are_drawn_and_do_not_count(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for seed in range(2):
+        _run(runs / str(seed), [1.0, 2.0, 3.0 + seed, 5.0 + seed], seed=seed)
+    _override(runs / "1", 2000)
+    _run(runs / "ddpg", [0.0, 0.0, 2.0, 4.0], agent="ddpg")
+    groups = {group.label: group for group in read_groups([runs])}
+    assert groups["td3"].over_steps()[0].tolist() == [1000, 2000, 3000, 4000]
+    assert groups["td3"].scored_steps.tolist() == [3000, 4000]
+    assert groups["td3"].scores.tolist() == [4.0, 5.0]
+    assert groups["td3"].scores[1] == results_of(runs / "1").score
+    (found,) = comparison.compare(list(groups.values()), "ddpg")
+    assert found.difference.value == 4.5 - 3.0  # both at the steps that count
+    (scalar,) = read_groups([runs / "1"], metric="losses/critic")
+    assert scalar.scores.tolist() == [50.0]
+    _override(runs / "1", 4000)
+    result = _plot(runs, "-o", tmp_path / "x.png")
+    assert result.exit_code == 0, result.output
+    assert f"{runs / '1'} has no score: no evaluation since its first update" in result.output
+    assert "| Ant-v5 | td3 | 0, 1 | 4,000 | nan ± nan | nan |" in result.output
+    result = _plot(runs, "-o", tmp_path / "x.png", "--baseline", "ddpg")
+    assert "have no step in common in Ant-v5 at which evaluations count" in result.output
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_runs_that_cannot_be_read_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = (_run(tmp_path / name, [1.0, 2.0], seed=n) for n, name in enumerate("gb"))
+    (events,) = bad.glob("events.*")
+    content = events.read_bytes()
+    events.write_bytes(content[:-1])  # the last evaluation is in the record before
+    assert _plot(tmp_path, "-o", tmp_path / "x.png", "--x", "time").exit_code == 0
+    events.write_bytes(content[: len(content) // 2])
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", "--x", "time")
+    why = "its event files contain no time of the evaluation at step 2000"
+    assert (result.exit_code, f"{bad} is skipped: {why}" in result.output) == (0, True)
+
+    def names(files: RunFiles, folder: str = "") -> list[str]:
+        if files.path == bad:
+            raise PermissionError("no access")
+        return listed(files, folder)
+
+    listed = RunFiles.names
+    monkeypatch.setattr(RunFiles, "names", names)
+    for words in (["--x", "time"], ["--metric", "losses/critic"]):
+        result = _plot(good, bad, "-o", tmp_path / "x.png", *words)
+        assert (result.exit_code, f"{bad} is skipped: no access" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize("words", [[], ["--env", "Ant-v5"], ["--filter", "seed=0"]])
+def test_it_is_reported_if_no_run_can_be_read(tmp_path: Path, words: list[str]) -> None:
+    run = _run(tmp_path / "run", [1.0])
+    (run / "config.json").write_bytes(b"{")
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", *words)
+    assert result.exit_code == 1
+    assert f"{run} is skipped: " in result.output
+    assert "none of these runs can be read" in result.output
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -302,6 +372,24 @@ def test_runs_saved_before_a_setting_existed_have_its_default(tmp_path: Path) ->
     }
     (group,) = read_groups([tmp_path / "old"], filter={"layer_norm": False, "seed": "0"})
     assert group.label == "td3"
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_filters_import_no_custom_agents(tmp_path: Path) -> None:
+    for agent in ("missing:Agent", "td3", "ddpg"):
+        _run(tmp_path / agent, [1.0], agent=agent)
+    for words in (["policy_delay=2"], ["agent=TD3", "policy_delay=2"]):
+        command = [word for each in words for word in ("--filter", each)]
+        result = _plot(tmp_path, "-o", tmp_path / "x.png", *command)
+        assert result.stdout.splitlines()[2:] == ["| Ant-v5 | td3 | 0 | 1,000 | 1 | 1 |"]
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", "--filter", "policy_dealy=2")
+    assert "no run has the setting 'policy_dealy'" in result.output
+    assert "Use policy_delay." in result.output
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", "--filter", "tau=0.005")
+    assert "| Ant-v5 | missing:Agent | 0 |" in result.output
+    _run(tmp_path / "newer", [1.0], agent="missing:Agent", seed=1, mine=2)
+    with pytest.raises(RunError, match=r"agent missing:Agent of .* cannot be imported"):
+        read_groups([tmp_path])  # the default of `mine` is unknown
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -15,7 +15,7 @@ from eagerly.curves.lines import Line, lines_of, write_lines
 def _group(label: str, env: str, *returns: list[float]) -> RunGroup:
     steps = 1000 * np.arange(1, len(returns[0]) + 1)
     curves = (
-        Curve(label, env, seed, steps, np.array(values), steps / 10.0)
+        Curve(label, env, seed, steps, np.array(values), steps / 10.0, steps > 0)
         for seed, values in enumerate(returns)
     )
     return RunGroup(label, env, tuple(curves))

@@ -15,6 +15,8 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
     (Path("b"), {"agent": "td3", "tau": 0.02, "hidden_sizes": (64,), "layer_norm": True}),
     (Path("c"), {"agent": "ddpg", "tau": 0.005, "seed": 1, "stop_at_return": 7.0}),
     (Path("d"), {"agent": "ddpg", "tau": 1, "seed": 10, "stop_at_return": None}),
+    (Path("e"), {"agent": "td7", "init_from": "", "encoder_hidden_sizes": []}),
+    (Path("f"), {"agent": "mine:Agent", "init_from": "runs/a", "encoder_hidden_sizes": ()}),
 ]
 
 
@@ -26,11 +28,18 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
         ({"tau": ["0.02", "1.0"]}, "bd"),
         ({"hidden_sizes": "256,256"}, "a"),
         ({"hidden_sizes": (64,)}, "b"),
+        ({"hidden_sizes": [256, 256]}, "a"),
+        ({"hidden_sizes": ["64", (256, 256)]}, "ab"),
+        ({"agent": "TD3"}, "ab"),
+        ({"agent": ["DDPG", "td8"]}, "cd"),
+        ({"init_from": "none"}, "e"),
+        ({"init_from": "runs/a"}, "f"),
+        ({"encoder_hidden_sizes": "none"}, "ef"),
         ({"layer_norm": "true"}, "b"),
         ({"layer_norm": False}, "a"),
         ({"seed": "1"}, "c"),
         ({"stop_at_return": "none"}, "d"),
-        ({}, "abcd"),
+        ({}, "abcdef"),
     ],
 )
 def test_values_are_compared_by_type(wanted: dict[str, Any], names: str) -> None:
@@ -44,6 +53,10 @@ def test_values_are_compared_by_type(wanted: dict[str, Any], names: str) -> None
         ({"tau": "small"}, "a filter on tau requires a number; got 'small'"),
         ({"layer_norm": "1"}, "a filter on layer_norm requires true or false; got '1'"),
         ({"hidden_sizes": "a"}, "a filter on hidden_sizes requires a list such as 256,256"),
+        (
+            {"init_from": "runs/b"},
+            "no run matches the filter init_from=runs/b: the runs have init_from none or runs/a",
+        ),
         (
             {"tau": "0.3", "seed": [1, 2]},
             "no run matches the filter tau=0.3, seed=1 or 2: the runs have tau 0.005 or 0.02 or 1, "

@@ -130,5 +130,8 @@ def test_above_three_settings_a_label_is_the_name_of_the_folder() -> None:
 
     assert label("runs/fast/seed-0", "runs/fast/seed-1") == "fast"
     assert label("runs/fast-0", "runs/fast-1") == "fast"
+    assert label("runs/layers-10", "runs/layers-11") == "layers-10"  # 0 and 1 are not their seeds
+    assert label("runs/layers-1-0", "runs/layers-1_seed1") == "layers-1"
+    assert label("runs/fast/0", "runs/fast/1") == label("runs/fast/0") == "fast"
     assert label("runs/monday", "runs/friday") == "monday"
     assert label("0/td3") == "td3 (0/td3)"  # another group is named td3

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_ndarray
@@ -72,6 +73,22 @@ def test_scalars_are_read_and_other_summaries_are_not(tmp_path: Path) -> None:
     assert tags == {"losses/critic"}
     for other in ("losses/huge", "settings"):
         assert read_scalar(tmp_path, other) == ({}, tags)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        TensorProto(dtype=4, int_val=[300]),  # OverflowError: too large for an unsigned byte
+        TensorProto(dtype=20),  # KeyError: a type of resources
+        TensorProto(dtype=7, string_val=[b"x"]),
+        TensorProto(dtype=3, tensor_content=b"x"),
+    ],
+)
+def test_invalid_scalars_are_omitted(tmp_path: Path, damaged: TensorProto) -> None:
+    summary = scalar_pb("losses/critic", 1.0)
+    summary.value[0].tensor.CopyFrom(damaged)
+    EventLog(tmp_path).add(10, summary=summary)
+    assert read_scalar(tmp_path, "losses/critic") == ({}, {"losses/critic"})
 
 
 def test_a_large_record_is_skipped_without_decoding(
