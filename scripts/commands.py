@@ -40,8 +40,9 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            options = {param.name: param.opts[0] for param in self.get_params(ctx) if param.name}
-            hint = self.suggestion(error.option_name.lstrip("-").replace("-", "_"), options)
+            known = [option for param in self.get_params(ctx) for option in param.opts]
+            options = {_setting(option): option for option in known if option.startswith("--")}
+            hint = self.suggestion(_setting(error.option_name), options)
             problem = f"No such option {error.option_name!r}. {hint}".rstrip()
             raise click.UsageError(problem, ctx) from None
 
@@ -74,6 +75,10 @@ class Command(click.Command):
             messages = [text for text in stopped.args if isinstance(text, str)]
             _say(messages[0] if messages else f"stopped by {number.name}")
             ctx.exit(128 + number)
+
+
+def _setting(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
 
 
 @cache

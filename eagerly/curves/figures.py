@@ -157,7 +157,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
 def _draw(panel: Any, line: Line, unit: _Unit, look: dict[str, str]) -> Any:
     """Draws a line with its band. Returns the object for the legend."""
     places, found = line.places / unit.size, line.estimate
-    marker = "o" if line.group.over_steps()[0].size < _FEW else None
+    marker = "o" if line.places.size < _FEW else None
     (drawn,) = panel.plot(places, found.value, linewidth=1.8, marker=marker, **look)
     if len(line.group.curves) > 1:
         panel.fill_between(places, found.low, found.high, alpha=0.2, color=look["color"], lw=0)

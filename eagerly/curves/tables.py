@@ -147,7 +147,7 @@ def selected_groups(
     groups = [group for group in groups if group.curves]
     if not groups:
         what = "evaluations" if metric in METRICS else f"points of {metric}"
-        raise RunError(f"these runs have no {what} yet")
+        raise RunError(f"these runs have no {what} {f'up to step {until}' if until else 'yet'}")
     labels = sorted({group.label for group in groups})
     if unknown := sorted(rename.keys() - set(labels)):
         raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")

@@ -275,7 +275,7 @@ def test_it_is_reported_if_no_run_can_be_read(tmp_path: Path, words: list[str]) 
 def test_later_evaluations_can_be_omitted(tables: Path) -> None:
     words = tables, "-o", tables / "x.png", "--until"
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
-    assert "these runs have no evaluations yet" in _plot(*words, 999).output
+    assert "these runs have no evaluations up to step 999" in _plot(*words, 999).output
 
 
 @pytest.mark.usefixtures("unsaved")
