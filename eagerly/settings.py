@@ -234,8 +234,8 @@ class Settings:
         """Turns the subclass into a dataclass.
 
         Raises:
-            TypeError: If a field is not declared with `setting` or has an unsupported type, or if
-                `DEFAULTS` or `WITHOUT` names no inherited setting.
+            TypeError: If a field is not declared with `setting`, or has no type or an unsupported
+                one, or if `DEFAULTS` or `WITHOUT` names no inherited setting.
         """
         super().__init_subclass__()
         hints: dict[str, Any] = inspect.get_annotations(cls, eval_str=True)
@@ -245,6 +245,9 @@ class Settings:
         defaults, without = vars(cls).get("DEFAULTS", {}), vars(cls).get("WITHOUT", ())
         if unknown := sorted({*defaults, *without} - inherited.keys()):
             raise TypeError(f"{cls.__name__}: {unknown[0]!r} is not an inherited setting")
+        bare = [n for n, each in vars(cls).items() if isinstance(each, Setting) and n not in own]
+        if bare:
+            raise TypeError(f"{cls.__name__}.{bare[0]} has no type: declare {bare[0]}: float = ...")
         declared: dict[str, Setting] = {}
         for name, each in inherited.items():
             kept = tuple(needed for needed in each.requires if needed.setting not in without)

@@ -91,6 +91,11 @@ def made(
         ValueError: If the factory is not found, fails, or returns something else.
     """
     factory = factory_of(given, role)
+    if hasattr(factory, "trainable_variables"):
+        raise ValueError(
+            f"{role} must be a function that creates the model, because target networks need more "
+            f"of them; got the model {type(factory).__name__}"
+        )
     known = "torch" in sys.modules
     module = given.partition(":")[0] if isinstance(given, str) else None
     with seeded(seed), imported_for(module):

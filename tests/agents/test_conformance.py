@@ -669,6 +669,8 @@ def test_a_subclass_can_change_defaults_and_remove_settings() -> None:
         Least(layer_norm=True)
     with pytest.raises(TypeError, match=r"Wrong: 'tua' is not an inherited setting"):
         type("Wrong", (Least,), {"DEFAULTS": {"tua": 0.5}})
+    with pytest.raises(TypeError, match=r"Wrong.scale has no type: declare scale: float = \.\.\."):
+        type("Wrong", (Least,), {"scale": setting(1.0, "Mine")})
 
 
 @pytest.mark.parametrize("name", PAIRS)

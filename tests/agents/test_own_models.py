@@ -608,6 +608,11 @@ def test_each_mistake_has_its_message(mistake: str) -> None:
         agent_of(actor, critic)
 
 
+def test_a_model_is_no_factory() -> None:
+    with pytest.raises(ValueError, match=r"must be a function that creates the model, .*Plain"):
+        agent_of(Plain(4, 2, bounded=True), "")
+
+
 def test_a_loss_without_variables_to_train_is_named() -> None:
     def models(observations: Any, actions: Any) -> tuple[Any, Any]:
         actor = linear(2)

@@ -30,6 +30,7 @@ def test_the_table_names_existing_settings_and_hides_none() -> None:
         ("buffer_size", OF_AGENTS, "Use replay_capacity in eagerly.train."),
         ("tensorboard_log", OF_RUNS, "Use run_dir."),
         ("Total-Timesteps", OF_RUNS, "Use steps."),
+        ("total_steps", OF_RUNS, "Use steps."),
         ("num_env", OF_RUNS, "Use num_envs."),
         ("gravity", OF_RUNS, ""),
     ],
