@@ -176,5 +176,5 @@ def test_replay_settings_are_rejected_for_images_and_without_goals() -> None:
             ValueError, match="has an effect only for observations without images; got"
         ):
             TD3(image, action, TD3Config(**setting))
-    with pytest.raises(ValueError, match="has an effect only for observations with the entries"):
+    with pytest.raises(ValueError, match="has an effect only for dictionary observations in which"):
         TD3(Chain.observation_space, action, TD3Config(hindsight="final"))

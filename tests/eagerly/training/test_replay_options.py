@@ -58,7 +58,7 @@ def test_the_success_rate_is_in_the_evaluation_table(train: TrainRun) -> None:
 
 def test_environments_that_do_not_support_hindsight_are_rejected(train: TrainRun) -> None:
     with pytest.raises(
-        RunError, match="hindsight has an effect only for observations with the entries"
+        RunError, match="hindsight has an effect only for dictionary observations in which"
     ):
         train(hindsight="future")
     with pytest.raises(RunError, match=r"entries .*; got Dict\('achieved_goal'"):
