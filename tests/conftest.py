@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import eagerly  # noqa: F401  - hides the startup messages of TensorFlow
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The tests and the processes that they start share a separate trust store.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")

@@ -29,6 +29,7 @@ from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
+from eagerly.spaces import Observations
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import policy_of
 from eagerly.storage.run import Run, open_run
@@ -206,7 +207,8 @@ def _write_files(
     low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
     scores, memory = score_steps(network, actions, steps)
     arrays = example_arrays(steps, scores, memory, observations, actions)
-    convert = partial(plan.kind.load().convert, low=low, high=high, banner=_banner(plan))
+    banner = _banner(plan, observations)
+    convert = partial(plan.kind.load().convert, low=low, high=high, banner=banner)
     _log.info("converting to %s in %s", plan.kind.title, plan.precision)
     asked = network, plan.precision, folder
     model = in_child("the conversion", convert, *asked, processor_alone=True)
@@ -226,10 +228,14 @@ def _write_files(
     return write_document(folder, about)
 
 
-def _banner(plan: ExportPlan) -> str:
-    text = (
+def _banner(plan: ExportPlan, observations: Observations) -> str:
+    """Returns the text at the top of generated code, with the order of an observation's entries."""
+    lines = [
         f"{plan.run.agent} on {environment_name(plan.run.config.env)}, the "
         f"{plan.policy.which} policy{after(plan.policy.steps)}, exported by eagerly "
         f"{__version__}"
-    )
-    return re.sub(r"[^\w .,:+/-]|\*/|//", "?", text, flags=re.ASCII)
+    ]
+    for entry in observations.entries:
+        if entry.path:
+            lines.append(f"observation {entry.start} to {entry.stop - 1}: {entry.path}")
+    return "\n".join(re.sub(r"[^\w .,:+/-]|\*/|//", "?", line, flags=re.ASCII) for line in lines)

@@ -410,6 +410,28 @@ def test_every_kind_of_policy_can_be_exported(
         assert examples[name][~begins].any()
 
 
+def test_c_code_names_the_order_of_the_entries(tmp_path: Path) -> None:
+    box = gymnasium.spaces.Box(-1, 1, (2,))
+
+    class Robot(gymnasium.Env):
+        observation_space = gymnasium.spaces.Dict({"velocity": box, "goal": box})
+        action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.steps = 0
+            return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            return self.observation_space.sample(), 0.0, False, self.steps >= 5, {}
+
+    agent = TD3(Robot(), mode="eager", hidden_sizes=(4,), encoder_units=4)
+    made = export_policy(agent, env=Robot, format="c", out=tmp_path / "x", episodes=1)
+    top = (made.path / "policy.h").read_text().partition("*/")[0]
+    assert " * observation 0 to 1: goal\n * observation 2 to 3: velocity\n" in top
+
+
 def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
     def actor(*spaces: gymnasium.Space) -> keras.Model:
         return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, "tanh")])
