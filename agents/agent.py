@@ -43,7 +43,7 @@ from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
 from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_word
-from eagerly.settings import recorded
+from eagerly.settings import recorded, with_tuples
 from eagerly.spaces.serialization import recorded_spaces, restored_spaces
 from eagerly.state import Saved
 
@@ -368,7 +368,7 @@ class Agent(Algorithm, Saved):
             ValueError: If the files do not contain an agent of this class.
         """
         document, state, prefix = saved_agent(Path(path), _name(cls))
-        known = {n: tuple(v) if isinstance(v, list) else v for n, v in document["settings"].items()}
+        known = with_tuples(document["settings"])
         factories = [n for n, each in cls.Config.SETTINGS.items() if each.names]
         if missing := [n for n in factories if known.get(n) and n not in settings]:
             raise ValueError(

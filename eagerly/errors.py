@@ -10,7 +10,7 @@ class RunError(RuntimeError):
 
 
 class UsageError(RunError):
-    """An error in what the user asked for, which repeating the command cannot solve.
+    """An invalid request, which fails again if the command is repeated.
 
     Commands then end with exit code 2, and with 1 after any other error.
     """

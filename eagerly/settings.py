@@ -94,7 +94,7 @@ class Setting:
     names: str = ""  # form of an importable name, such as "module:factory"
     resumable: bool = False  # may change on resume: it cannot affect the result
     # May differ between the runs of one learning curve: it changes random numbers, rounding or the
-    # times of measurements, but neither the algorithm nor what is measured.
+    # times of measurements, but neither the algorithm nor the measured quantities.
     comparable: bool = False
     # True: a saved run can never change the setting, because the contents of its checkpoints depend
     # on it. A requirement: only while it holds.
@@ -319,6 +319,11 @@ def _field(default: Any, is_argument: bool) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, init=is_argument)
     return dataclasses.field(default=default, init=is_argument)
+
+
+def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts the lists among settings from JSON or TOML to tuples."""
+    return {n: tuple(each) if isinstance(each, list) else each for n, each in settings.items()}
 
 
 def recorded(config: Any) -> tuple[Any, set[str]]:

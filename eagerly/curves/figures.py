@@ -24,7 +24,7 @@ _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
 _FEW = 10  # curves of fewer evaluations get markers, since one point draws no line
 _WIDEST = 38  # characters of a line above a panel
-_SHORT = 8  # characters of a metric that fits beside a panel together with the statistic
+_SHORT = 8  # characters of a metric that fits on one line of the y label
 FORMATS = (".png", ".svg", ".pdf")  # endings of figures
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 

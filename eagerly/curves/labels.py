@@ -84,7 +84,7 @@ def _text(name: str, value: Any, precision: str) -> str:
         return f"no {name}"
     if isinstance(value, float):
         return f"{name} {value:{precision}}"
-    return f"{name} {format_setting(tuple(value) if isinstance(value, list) else value)}"
+    return f"{name} {format_setting(value)}"
 
 
 def _folder_name(curve: Sequence[Found]) -> str:

@@ -32,7 +32,7 @@ def choose_renderer() -> None:
 
 
 def has_display() -> bool:
-    """Returns whether windows can be shown, as far as environment variables tell."""
+    """Returns whether the environment variables name a display."""
     return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eagerly.agents import agent_names, config_class
 from eagerly.agents.config import AgentConfig
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
+from eagerly.settings import with_tuples
 
 if TYPE_CHECKING:
     from eagerly.agents.agent import Agent
@@ -36,12 +37,7 @@ def built_in_settings(name: str, settings: Mapping[str, Any]) -> AgentConfig:
     """
     if (kind := _classes().get(name)) is None:
         raise ValueError(f"settings_class must be one of {', '.join(_classes())}; got {name!r}")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in settings.items()
-        if name in kind.SETTINGS
-    }
-    return kind(**values)
+    return kind(**{n: value for n, value in with_tuples(settings).items() if n in kind.SETTINGS})
 
 
 def describing_class(agent: Agent) -> str | None:

@@ -11,7 +11,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.environments.factory import factory_name
 from eagerly.errors import UsageError
 from eagerly.importing import split_name
-from eagerly.settings import NONE, Setting, flag_name
+from eagerly.settings import NONE, Setting, flag_name, with_tuples
 from eagerly.storage.config import RunConfig
 from eagerly.storage.trust import FACTORIES
 from eagerly.suggestions import suggestion
@@ -74,7 +74,7 @@ def build(
     known, config = declared_settings(agent), config_class(agent)
     values = {**config.RUN_DEFAULTS, **settings} if is_new else settings
     check_names(values, known)
-    values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    values = with_tuples(values)
     of_agent = {n: values.pop(n) for n in config.SETTINGS if n in values}
     try:
         return RunConfig(**values), config(**of_agent)
