@@ -238,29 +238,6 @@ def test_only_networks_and_the_choice_of_a_backend_import_keras() -> None:
             assert "keras" not in {name.partition(".")[0] for name in names}, path
 
 
-def test_settings_of_keras_have_no_effect_and_do_not_change(tmp_path: Path) -> None:
-    (tmp_path / "keras.json").write_text(
-        '{"backend": "jax", "image_data_format": "channels_first", "floatx": "float64"}'
-    )
-    settings = {
-        "KERAS_BACKEND": "jax",
-        "KERAS_HOME": str(tmp_path),
-        "TF_USE_LEGACY_KERAS": "1",
-    }
-    code = """
-import os
-before = dict(os.environ)
-import eagerly.algorithms, eagerly.training.trainer
-import keras, numpy
-from gymnasium.spaces import Box
-spaces = Box(0, 255, (36, 36, 3), numpy.uint8), Box(-1, 1, (1,))
-agent = eagerly.TD3(*spaces, mode="eager", hidden_sizes=(4,), encoder_units=4)
-assert agent.act(numpy.zeros((1, 36 * 36 * 3))).shape == (1, 1)
-print(keras.config.backend(), before["KERAS_BACKEND"] == os.environ["KERAS_BACKEND"])
-"""
-    assert _done(code, **settings).stdout.split() == ["tensorflow", "True"]
-
-
 @pytest.mark.parametrize("variable", ["jax", None])
 def test_another_backend_is_reported_with_its_source(
     monkeypatch: pytest.MonkeyPatch, variable: str | None
@@ -315,21 +292,37 @@ for words in {commands}:
     assert not {"tensorflow", "keras"} & set(loaded[-1])
 
 
-def test_no_file_is_loaded_under_two_names_and_tensorflow_prints_nothing() -> None:
+def test_imports_load_each_file_once_print_nothing_and_ignore_settings_of_keras(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "keras.json").write_text(
+        '{"backend": "jax", "image_data_format": "channels_first", "floatx": "float64"}'
+    )
+    settings = {
+        "KERAS_BACKEND": "jax",
+        "KERAS_HOME": str(tmp_path),
+        "TF_USE_LEGACY_KERAS": "1",
+    }
     code = """
-import collections, sys
+import collections, os, sys
+before = dict(os.environ)
 import eagerly
 for name in eagerly.__all__:
     getattr(eagerly, name)
-import eagerly.scripts.train, eagerly.scripts.evaluate
-eagerly.TD3(*[__import__("gymnasium").spaces.Box(-1, 1, (1,))] * 2)
+import eagerly.algorithms, eagerly.scripts.train, eagerly.scripts.evaluate, eagerly.training.trainer
+import keras, numpy
+from gymnasium.spaces import Box
+spaces = Box(0, 255, (36, 36, 3), numpy.uint8), Box(-1, 1, (1,))
+agent = eagerly.TD3(*spaces, mode="eager", hidden_sizes=(4,), encoder_units=4)
+assert agent.act(numpy.zeros((1, 36 * 36 * 3))).shape == (1, 1)
+print(keras.config.backend(), before["KERAS_BACKEND"] == os.environ["KERAS_BACKEND"])
 files = collections.Counter(m.__file__ for m in list(sys.modules.values())
                             if getattr(m, "__name__", "").startswith("eagerly"))
 print([file for file, count in files.items() if count > 1])
 print([m for m in sys.modules if m in ("agents", "buffers", "networks", "training", "scripts")])
 """
-    done = _done(code)
-    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
+    done = _done(code, **settings)
+    assert done.stdout.splitlines() == ["tensorflow True", "[]", "[]"]
     assert done.stderr == ""
 
 
