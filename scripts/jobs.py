@@ -17,7 +17,7 @@ from eagerly.errors import RunError
 from eagerly.scripts.output import tell
 from eagerly.storage.lock import lock_for_child
 from eagerly.storage.run import Run
-from eagerly.storage.run_document import results_of
+from eagerly.storage.run_document import read_document_of, results_of
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
@@ -115,7 +115,8 @@ class Job:
     def result(self) -> str:
         """Returns the completed steps and a summary of the evaluations, as text."""
         try:
-            return f"{self.steps} steps; {results_of(self.run.path)}"
+            path = self.run.path  # the process may have added an override
+            return f"{self.steps} steps; {results_of(path, read_document_of(path)['history'])}"
         except RunError:
             return f"{self.steps} steps; evaluations.csv is damaged and cannot be read"
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from eagerly.storage.run_settings import COMPARABLE, format_setting
 
+OVERRIDES = "--override"  # key of `algorithm_overrides` among the settings of a run
 _MOST = 3  # settings in a label
-_PLOTTED = {"agent", "env"}  # every label shows the agent, and every panel the environment
+# Every label shows the agent and the overrides, and every panel the environment.
+_SHOWN = {"agent", "env", OVERRIDES}
 
 Found = tuple[Path, Mapping[str, Any]]
 
@@ -20,13 +22,14 @@ Found = tuple[Path, Mapping[str, Any]]
 def labels(runs: Sequence[Found]) -> list[str]:
     """Returns the label of each run. Within an environment, runs of one curve have equal labels.
 
-    Runs of one curve have the same agent and the same settings, except for settings that are
-    `COMPARABLE`. A label consists of the agent and the settings whose values differ from the most
-    frequent value among the curves of this agent in this environment. If these are more than three
-    settings, the label is the name of the run directory instead.
+    Runs of one curve have the same agent, the same settings and the same `OVERRIDES`, except for
+    settings that are `COMPARABLE`. A label consists of the agent and the settings whose values
+    differ from the most frequent value among the curves of this agent in this environment. If these
+    are more than three settings, the label is the name of the run directory instead. The steps of
+    overrides are appended.
 
     Args:
-        runs: Run directories with all their settings.
+        runs: Run directories with all their settings and their `OVERRIDES`.
     """
     curves: dict[Hashable, list[Found]] = {}
     for path, settings in runs:
@@ -40,6 +43,8 @@ def labels(runs: Sequence[Found]) -> list[str]:
     for (env, agent), alike in cells.items():
         for curve, words in zip(alike, _differences(alike), strict=True):
             text = ", ".join([agent, *words]) if len(words) <= _MOST else _folder_name(curve)
+            if overrides := curve[0][1][OVERRIDES]:
+                text += f" (overridden at {', '.join(str(step) for step, _ in overrides)})"
             labeled.setdefault((env, text), []).append(curve)
     found = {}
     for (_, text), same in labeled.items():
@@ -49,6 +54,20 @@ def labels(runs: Sequence[Found]) -> list[str]:
     return [found[path] for path, _ in runs]
 
 
+def algorithm_overrides(history: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Returns the step and the changes of each override that changed the algorithm of a run.
+
+    Args:
+        history: The overrides, as stored in `config.json`.
+    """
+    found = []
+    for entry in history:
+        changes = {n: each for n, each in entry["overridden"].items() if n not in COMPARABLE}
+        if changes and entry["steps"]:  # before its first step, a run has learned nothing
+            found.append([entry["steps"], changes])
+    return found
+
+
 def _differences(curves: Sequence[Sequence[Found]]) -> list[list[str]]:
     """Returns the settings of each curve that differ from the majority, as text.
 
@@ -56,7 +75,7 @@ def _differences(curves: Sequence[Sequence[Found]]) -> list[list[str]]:
     """
     several = [curve[0][1] for curve in curves]
     shown: list[list[str]] = [[] for _ in several]
-    for name in (n for n in several[0] if n not in COMPARABLE | _PLOTTED):
+    for name in (n for n in several[0] if n not in COMPARABLE | _SHOWN):
         values = {_key(settings[name]): settings[name] for settings in several}
         counts = Counter(_key(settings[name]) for settings in several)
         usual = [key for key, count in counts.items() if count == max(counts.values())]

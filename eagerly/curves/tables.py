@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,14 +13,19 @@ import numpy as np
 
 from eagerly.curves.filters import matching
 from eagerly.curves.groups import Curve, RunGroup, longest_copies
-from eagerly.curves.labels import Found, labels
+from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import read_results
+from eagerly.storage.evaluations import read_results, since
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import run_directories
 from eagerly.storage.run import whole_settings
-from eagerly.storage.run_document import last_override, read_document_of, read_settings
+from eagerly.storage.run_document import (
+    last_override,
+    read_document_of,
+    read_settings,
+    results_of,
+)
 from eagerly.storage.run_settings import COMPARABLE, declared_settings
 
 # Tables are named `label-Environment-v5-seed.csv`.
@@ -218,7 +223,8 @@ def _of_runs(
     lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
     for path, settings in runs:
         try:
-            curve, tags = _of_run(path, settings, metric, times)
+            history = read_document_of(path)["history"]
+            curve, tags = _of_run(path, settings, history, metric, times)
         except (RunError, OSError) as error:
             say(f"{path} is skipped: {error}")
             continue
@@ -226,9 +232,10 @@ def _of_runs(
         if tags and metric not in tags:
             lacking[path] = tags
         if curve.steps.size:
+            settings = {**settings, OVERRIDES: algorithm_overrides(history)}
             found.append(((path, settings), curve))
             if not curve.counted.any():
-                say(f"{path} has no score: no evaluation since its first update or last override")
+                say(f"{path} has no score: no evaluation since {since(last_override(history))}")
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
@@ -245,13 +252,16 @@ def _of_runs(
 
 
 def _of_run(
-    path: Path, settings: Mapping[str, Any], metric: str, times: bool
+    path: Path,
+    settings: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    metric: str,
+    times: bool,
 ) -> tuple[Curve, set[str]]:
     """Returns the curve of a run directory, without a label, and the tags if it is a scalar."""
-    overridden_at = last_override(read_document_of(path)["history"])
     tags: set[str] = set()
     if metric in METRICS:
-        results = read_results(path / "evaluations.csv", after=overridden_at)
+        results = results_of(path, history)
         steps, values, counted = results.steps, getattr(results, METRICS[metric]), results.counted
         seconds = seconds_at_evaluations(path) if times else {}
         if lost := [step for step in steps.tolist() if times and step not in seconds]:
@@ -260,7 +270,7 @@ def _of_run(
         points, tags = read_scalar(path, metric)
         steps = np.array(sorted(points))
         values = np.array([points[step][0] for step in sorted(points)])
-        counted = steps > overridden_at
+        counted = steps > last_override(history)
         seconds = {step: at for step, (_, at) in points.items()}
     at = np.array([seconds.get(int(step), np.nan) for step in steps])
     env, seed = settings["env"], int(settings["seed"])

@@ -39,6 +39,7 @@ class Results:
         success_rate: `[M]`, fraction of successful episodes, NaN if the environment does not report
             success.
         seconds: `[M]`, wall time until each evaluation, NaN in run tables, which do not contain it.
+        after: Step of the last override, or -1.
     """
 
     steps: np.ndarray
@@ -46,6 +47,7 @@ class Results:
     counted: np.ndarray
     success_rate: np.ndarray
     seconds: np.ndarray
+    after: int = -1
 
     @property
     def last_step(self) -> int | None:
@@ -72,11 +74,15 @@ class Results:
     def __str__(self) -> str:
         best, score, last = self.best, self.score, min(LAST, int(self.counted.sum()))
         if best is None or score is None:
-            missing = "no evaluation yet"
-            return f"{missing} since the first update or override" if self.steps.size else missing
+            return "no evaluation yet" + f" since {since(self.after)}" * bool(self.steps.size)
         what = f"mean of the last {last} evaluations" if last > 1 else "one evaluation"
         found = format_return(self.return_mean[best])
         return f"{what} {format_return(score)}; best {found} at step {self.steps[best]}"
+
+
+def since(last_override: int) -> str:
+    """Returns when evaluations begin to count, as text. -1: no setting was overridden."""
+    return "the first update" + " and the last override" * (last_override >= 0)
 
 
 def score_of(returns: Sequence[float] | np.ndarray) -> float | None:
@@ -200,6 +206,7 @@ def read_results(path: Path, *, after: int = -1, of_run: bool = True) -> Results
             np.array(counted, bool),
             np.array(success),
             np.array(seconds),
+            after,
         )
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")

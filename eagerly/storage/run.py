@@ -18,7 +18,7 @@ from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.documents import write_document
-from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.evaluations import Results
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
@@ -29,6 +29,7 @@ from eagerly.storage.run_document import (
     is_run,
     last_override,
     read_run_document,
+    results_of,
 )
 from eagerly.storage.run_settings import (
     as_saved,
@@ -112,7 +113,7 @@ class Run:
         Raises:
             RunError: If the table is damaged.
         """
-        return read_results(self.evaluations_path, after=self.last_override)
+        return results_of(self.path, self.history)
 
     def settings(self) -> dict[str, Any]:
         """Returns all settings, of run and agent, by name."""

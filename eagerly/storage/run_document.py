@@ -76,14 +76,17 @@ def last_override(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(entry["steps"]) for entry in history), default=-1)
 
 
-def results_of(path: Path) -> Results:
-    """Reads the evaluations of a run, without opening it.
+def results_of(path: Path, history: Iterable[Mapping[str, Any]]) -> Results:
+    """Reads the evaluations of a run.
+
+    Args:
+        path: The run directory.
+        history: The overrides, as stored in `config.json`.
 
     Raises:
-        RunError: If the table or `config.json` is damaged.
+        RunError: If the table is damaged.
     """
-    overridden_at = last_override(read_document_of(path)["history"])
-    return read_results(path / "evaluations.csv", after=overridden_at)
+    return read_results(path / "evaluations.csv", after=last_override(history))
 
 
 def read_run_document(path: Path, level: int) -> dict[str, Any]:

@@ -215,13 +215,15 @@ def test_evaluations_before_an_override_are_drawn_and_do_not_count(tmp_path: Pat
     runs = tmp_path / "runs"
     for seed in range(2):
         _run(runs / str(seed), [1.0, 2.0, 3.0 + seed, 5.0 + seed], seed=seed)
-    _override(runs / "1", 2000)
+        _override(runs / str(seed), 2000)
     _run(runs / "ddpg", [0.0, 0.0, 2.0, 4.0], agent="ddpg")
     groups = {group.label: group for group in read_groups([runs])}
-    assert groups["td3"].over_steps()[0].tolist() == [1000, 2000, 3000, 4000]
-    assert groups["td3"].scored_steps.tolist() == [3000, 4000]
-    assert groups["td3"].scores.tolist() == [4.0, 5.0]
-    assert groups["td3"].scores[1] == results_of(runs / "1").score
+    overridden = groups["td3 (overridden at 2000)"]
+    assert overridden.over_steps()[0].tolist() == [1000, 2000, 3000, 4000]
+    assert overridden.scored_steps.tolist() == [3000, 4000]
+    assert overridden.scores.tolist() == [4.0, 5.0]
+    history = read_document_of(runs / "1")["history"]
+    assert overridden.scores[1] == results_of(runs / "1", history).score
     (found,) = comparison.compare(list(groups.values()), "ddpg")
     assert found.difference.value == 4.5 - 3.0  # both at the steps that count
     (scalar,) = read_groups([runs / "1"], metric="losses/critic")
@@ -229,8 +231,9 @@ def test_evaluations_before_an_override_are_drawn_and_do_not_count(tmp_path: Pat
     _override(runs / "1", 4000)
     result = _plot(runs, "-o", tmp_path / "x.png")
     assert result.exit_code == 0, result.output
-    assert f"{runs / '1'} has no score: no evaluation since its first update" in result.output
-    assert "| Ant-v5 | td3 | 0, 1 | 4,000 | nan ± nan | nan |" in result.output
+    why = "no evaluation since the first update and the last override"
+    assert f"{runs / '1'} has no score: {why}" in result.output
+    assert "| Ant-v5 | td3 (overridden at 4000) | 1 | 4,000 | nan | nan |" in result.output
     result = _plot(runs, "-o", tmp_path / "x.png", "--baseline", "ddpg")
     assert "have no step in common in Ant-v5 at which evaluations count" in result.output
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from eagerly.curves.labels import labels
+from eagerly.curves.labels import OVERRIDES, algorithm_overrides, labels
 from eagerly.storage.run_settings import COMPARABLE, new_run_defaults
 
 BASE = {"agent": "td3", "env": "Hopper-v5", "seed": 0, "tau": 0.005, "batch_size": 256}
+BASE |= {OVERRIDES: []}
 
 
 def _labels(*changes: dict[str, Any]) -> list[str]:
@@ -74,6 +75,28 @@ def test_a_group_of_many_runs_counts_once() -> None:
         "td3, tau 0.1",
         "td3",
     ]
+
+
+def test_overridden_runs_are_groups_of_their_own() -> None:
+    def overridden(steps: int, **changes: list[Any]) -> dict[str, Any]:
+        return {OVERRIDES: algorithm_overrides([{"steps": steps, "overridden": changes}])}
+
+    changed = overridden(9, tau=[0.1, 0.005], mode=["xla", "graph"])
+    same = overridden(9, tau=[0.1, 0.005])
+    other = overridden(9, tau=[0.2, 0.005])  # the same settings now, but not before
+    irrelevant, unused = overridden(9, mode=["xla", "graph"]), overridden(0, tau=[0.1, 0.005])
+    assert _labels({}, irrelevant, unused, changed, same, {"tau": 0.1}, {"tau": 0.1} | other) == [
+        *["td3, tau 0.005"] * 3,
+        *["td3, tau 0.005 (overridden at 9)"] * 2,
+        "td3, tau 0.1",
+        "td3, tau 0.1 (overridden at 9)",
+    ]
+    assert _labels(changed, other) == [
+        "td3 (overridden at 9) (runs/run-0)",
+        "td3 (overridden at 9) (runs/run-1)",
+    ]
+    two = algorithm_overrides([{"steps": n, "overridden": {"tau": [1, 2]}} for n in (9, 12)])
+    assert _labels({OVERRIDES: two}) == ["td3 (overridden at 9, 12)"]
 
 
 def test_labels_are_built_per_environment_and_agent() -> None:

@@ -73,7 +73,7 @@ def test_score_and_best_return_count_the_same_evaluations(tmp_path: Path) -> Non
     table.add({"steps": 1, "updates": 0, "return_mean": 99.0})
     results = read_results(path)
     assert (results.best_return, results.score, table.score) == (None, None, None)
-    assert str(results) == "no evaluation yet since the first update or override"
+    assert str(results) == "no evaluation yet since the first update"
     for step, value in ((2, 50.0), (3, 1.0), (4, 2.0), (5, 6.0)):
         table.add({"steps": step, "updates": 1, "return_mean": value})
     results = read_results(path)
@@ -82,7 +82,9 @@ def test_score_and_best_return_count_the_same_evaluations(tmp_path: Path) -> Non
     since = read_results(path, after=3)  # settings were overridden at step 3
     assert str(since) == "mean of the last 2 evaluations 4; best 6 at step 5"
     assert (since.best_return, since.score, EvaluationTable(path, 3).score) == (6.0, 4.0, 4.0)
-    assert read_results(path, after=5).best is None
+    unscored = read_results(path, after=5)
+    assert unscored.best is None
+    assert str(unscored) == "no evaluation yet since the first update and the last override"
 
 
 def test_rows_that_the_reader_would_reject_are_not_written(
