@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,7 +15,7 @@ from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
 from eagerly.scripts.output import TRUST_HELP, echo, sanitize
 from eagerly.storage.evaluations import format_return
-from eagerly.storage.listing import runs_below
+from eagerly.storage.listing import RunSummary, runs_below
 from eagerly.storage.run import Run, open_run
 from eagerly.storage.run_settings import flag_words, new_run_defaults
 
@@ -29,38 +32,60 @@ from eagerly.storage.run_settings import flag_words, new_run_defaults
 @click.option("--trust", is_flag=True, help=f"Requires --command. {TRUST_HELP}")
 @click.option(
     "--sort",
-    type=click.Choice(["name", "best", "steps"]),
+    type=click.Choice(["name", "best", "score", "steps"]),
     default="name",
-    help="Sort key; best and steps sort in descending order.",
+    help="Sort key; best, score and steps sort in descending order.",
 )
-def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str) -> None:
+@click.option("--env", multiple=True, help="Environment to list; can be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def main(
+    folders: tuple[Path, ...],
+    of_run: Path | None,
+    trust: bool,
+    sort: str,
+    env: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """List the runs in FOLDERS (default: runs/) with their environment, progress and returns.
 
     The state is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that
-    of the best evaluation since the first update and the last override. The last return is the mean
-    of the last 3 of these evaluations.
+    of the best evaluation since the first update and the last override. The score is the mean
+    return of the last 3 of these evaluations. Evaluations that resuming discards do not count.
     """
     if of_run is None and trust:
         raise click.UsageError("--trust requires --command")
-    if of_run is not None and folders:
-        raise click.UsageError("--command prints the command of a single run: omit FOLDERS")
+    if of_run is not None and (folders or env or as_json or sort != "name"):
+        raise click.UsageError(
+            "--command prints the command of a single run: omit FOLDERS, --sort, --env and --json"
+        )
     if of_run is not None:
         _print_command(open_run(of_run, None, {}, trust=trust))
         return
-    found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
-    if not found:
-        echo(f"no runs in {', '.join(map(str, folders)) or 'runs'}", err=True)
-        return
-    if sort == "best":
-        found.sort(key=lambda run: -run.best if run.best is not None else float("inf"))
-    elif sort == "steps":
-        found.sort(key=lambda run: -run.steps)
-    rows = [["run", "environment", "agent", "seed", "steps", "of", "best", "last", "state"]]
+    found = [run for folder in folders or (Path("runs"),) for run in runs_below(folder)]
+    found = [run for run in found if not env or run.env in env]
+    if sort != "name":
+        last = -math.inf  # for runs without this value
+        found.sort(key=lambda run: last if (v := getattr(run, sort)) is None else v, reverse=True)
+    if as_json:
+        rows = [{"run_dir": str(run.path), **vars(run)} for run in found]
+        click.echo(json.dumps([{n: v for n, v in row.items() if n != "path"} for row in rows]))
+    elif found:
+        _print_table(found)
+    else:
+        of = f" of {', '.join(env)}" if env else ""
+        echo(f"no runs{of} in {', '.join(map(str, folders)) or 'runs'}", err=True)
+
+
+def _print_table(found: Sequence[RunSummary]) -> None:
+    rows = [["run", "environment", "agent", "seed", "steps", "of", "best", "score", "state"]]
     for run in found:
-        returns = ["" if v is None else format_return(v) for v in (run.best, run.last)]
+        returns = ["" if v is None else format_return(v) for v in (run.best, run.score)]
         counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
-        names = (sanitize(name, lines=False) for name in (str(run.path), run.env, run.agent))
-        rows.append([*names, *counts, *returns, run.state])
+        state = f"{run.state}: {run.problem}" if run.problem else run.state
+        *names, state = (
+            sanitize(text, lines=False) for text in (str(run.path), run.env, run.agent, state)
+        )
+        rows.append([*names, *counts, *returns, state])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = range(3, 8)
     for row in rows:

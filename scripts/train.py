@@ -210,10 +210,13 @@ def _train_run(
         tell(f"{run.path} is already finished: {steps} steps{_early(run.config, reached)}")
         _print_end(run, _extension(run.config, steps, reached))
         return
+    begin = f"resumes at step {newest.manifest.steps}" if newest else "new"
+    if not newest and not run.is_new:
+        begin = "starts again at step 0, because it has no checkpoint"
     bar = ProgressBar(disable=None if progress else True, say=tell)
     reports = [] if report_to is None else [ProgressReports(report_to)]
     with Trainer(run, [bar, *reports], newest=newest, profile_calls=profile_calls) as trainer:
-        _print_start(trainer)
+        _print_start(trainer, begin)
         started = time.monotonic()
         try:
             signals.listen(signal.SIGINT)
@@ -263,13 +266,12 @@ def _how_it_goes_on(run: Any) -> str:
     return f"Resume from step {manifests[-1].steps} with {again}"
 
 
-def _print_start(trainer: Any) -> None:
+def _print_start(trainer: Any, begin: str) -> None:
     from eagerly.networks.models import count_parameters
     from eagerly.spaces import text_of
     from eagerly.training.hardware import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
-    begin = f"resumes at step {trainer.steps}" if trainer.steps else "new"
     modules = agent.modules.items()
     counts = ", ".join(f"{name} {count_parameters(module.network)}" for name, module in modules)
     environment = f"{config.num_envs} x {config.env}"

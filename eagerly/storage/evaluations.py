@@ -71,6 +71,12 @@ class Results:
         """The mean return of the last 3 evaluations that count, or None."""
         return score_of(self.return_mean[self.counted])
 
+    def until(self, step: int) -> Results:
+        """Returns the evaluations up to and including a step."""
+        kept = self.steps <= step
+        columns = (self.steps, self.return_mean, self.counted, self.success_rate, self.seconds)
+        return Results(*(column[kept] for column in columns), after=self.after)
+
     def __str__(self) -> str:
         best, score, last = self.best, self.score, min(LAST, int(self.counted.sum()))
         if best is None or score is None:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagerly.errors import RunError
-from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
 from eagerly.storage.manifest import finished_by, folders_of, published
-from eagerly.storage.run_document import last_override, read_document_of
+from eagerly.storage.run_document import read_document_of, results_of
 from eagerly.storage.run_settings import check_saved
 
 
@@ -28,7 +27,10 @@ class RunSummary:
             later evaluation.
         of_steps: Total steps of the run.
         best: Return of the best evaluation since the first update and the last override, or None.
-        last: Mean return of the last 3 of these evaluations, or None.
+            Unless the run is in progress, evaluations after the newest checkpoint do not count,
+            because resuming discards them.
+        score: Mean return of the last 3 of these evaluations, or None.
+        problem: Why the run is damaged, or "".
     """
 
     path: Path
@@ -39,7 +41,8 @@ class RunSummary:
     steps: int = 0
     of_steps: int = 0
     best: float | None = None
-    last: float | None = None
+    score: float | None = None
+    problem: str = ""
 
 
 def runs_below(folder: Path) -> list[RunSummary]:
@@ -51,30 +54,29 @@ def summary(path: Path) -> RunSummary:
     """Summarizes the run in a directory."""
     try:
         document = read_document_of(path)
-        overridden_at = last_override(document["history"])
-        results = read_results(path / "evaluations.csv", after=overridden_at)
+        results = results_of(path, document["history"])
         manifests = published(path)
         if not manifests and folders_of(RunFiles(path)):
             raise RunError("no manifest can be read")
-    except (RunError, OSError):  # one damaged run must not prevent the listing
-        return RunSummary(path, "damaged")
+    except (RunError, OSError) as error:  # one damaged run must not prevent the listing
+        return RunSummary(path, "damaged", problem=str(error))
     settings = check_saved(document)
-    saved = manifests[-1].steps if manifests else 0
-    evaluated = results.last_step or 0
+    steps = manifests[-1].steps if manifests else 0
     if is_locked(path):
-        state = "running"
+        state, steps = "running", max(steps, results.last_step or 0)
     elif not manifests:
         state = "not begun"
     else:
-        reached = finished_by(path, manifests[-1], settings, overridden_at)
+        reached = finished_by(path, manifests[-1], settings, results.after)
         state = "finished" if reached else "stopped"
+    results = results.until(steps)
     return RunSummary(
         path,
         state,
         str(settings.env),
         document["agent"],
         settings.seed,
-        max(saved, evaluated) if state == "running" else saved,
+        steps,
         settings.steps,
         results.best_return,
         results.score,

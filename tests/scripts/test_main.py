@@ -150,19 +150,32 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     planned.write()
     (tmp_path / "runs" / "short" / "config.json").write_text("{")
     (tmp_path / "runs" / "short" / "evaluations.csv").write_text("steps\nnonsense\n")
-    states = {run.path.name: run.state for run in runs_below(tmp_path / "runs")}
-    assert states["short"] == "damaged"
-    assert states["long"] == "finished"
-    assert states["planned"] == "running"  # the test process holds the lock of this run
+    found = {run.path.name: run for run in runs_below(tmp_path / "runs")}
+    assert found["short"].state == "damaged"
+    assert "evaluations.csv is damaged and cannot be read" in found["short"].problem
+    assert found["long"].state == "finished"
+    assert found["planned"].state == "running"  # the test process holds the lock of this run
     result = _listed(str(tmp_path / "runs"), "--sort", "best")
     assert result.exit_code == 0
-    assert [line.split()[-1] for line in result.output.splitlines()][1:] == [
-        "finished",
-        "running",
-        "damaged",
-    ]
+    _, *lines = result.output.splitlines()
+    assert [line.split()[-1] for line in lines[:2]] == ["finished", "running"]
+    assert lines[2].endswith(f"damaged: {found['short'].problem}")
     planned.unlock()
-    assert runs_below(tmp_path / "runs" / "planned")[0].state == "not begun"
+    # A killed run discards the evaluations after its newest checkpoint when it is resumed.
+    table = tmp_path / "runs" / "long" / "evaluations.csv"
+    last = table.read_text().splitlines()[-1]
+    with table.open("a") as file:
+        file.write(",".join(["500", "1", *last.split(",")[2:]]) + "\n")
+    (planned.path / "evaluations.csv").write_text("steps,updates,return_mean\n100,1,9999.0\n")
+    listed = json.loads(_listed(str(tmp_path / "runs"), "--json", "--sort", "steps").output)
+    assert [(run["state"], run["steps"]) for run in listed] == [
+        ("stopped", 400),
+        ("not begun", 0),
+        ("damaged", 0),
+    ]
+    assert listed[0]["run_dir"] == str(tmp_path / "runs" / "long")
+    assert [run["score"] for run in listed] == [found["long"].score, None, None]
+    assert _listed(str(tmp_path), "--env", "Ant-v5").output == f"no runs of Ant-v5 in {tmp_path}\n"
 
 
 def test_the_printed_command_trains_the_same_run(

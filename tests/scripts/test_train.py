@@ -347,9 +347,11 @@ def test_a_failed_run_reports_where_it_resumes(tmp_path: Path) -> None:
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(run), "--mode", "graph"]
     code, output = invoke(train.main, *words, "--steps", "200")
     assert code == 1
+    assert re.search(r"^run .*, new, up to step 200$", output, re.M)
     assert "Nothing was saved yet. Start again with" in output
     code, output = invoke(train.main, *words, "--steps", "200", "--checkpoint-every-steps", "50")
     assert code == 1
+    assert "starts again at step 0, because it has no checkpoint, up to step 200" in output
     assert "reward must be finite" in output
     assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
 

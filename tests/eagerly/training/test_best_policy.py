@@ -52,7 +52,7 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     assert results.counted.tolist() == [False, False, False, True]
     assert {step for tag, step in scalars(run) if tag == BEST} == {200}
     assert summary(run).best == results.return_mean[3] == trainer.best_return
-    assert trainer.score == trainer.best_return == summary(run).last
+    assert trainer.score == trainer.best_return == summary(run).score
     assert str(results).endswith("at step 200")
     assert trainer.stop_reason == "stop_at_return"
     with Trainer(open_run(run, None, {})) as again:

@@ -736,7 +736,7 @@ def test_an_override_restarts_the_search_for_the_best_policy(
     before = train(steps=200, stop_at_return=1e9)
     # No checkpoint follows this override, as if the process had been killed.
     Trainer(open_run(run, None, {"activation": "tanh", "steps": 220}, override=True)).close()
-    assert (summary(run).best, summary(run).last) == (None, None)
+    assert (summary(run).best, summary(run).score) == (None, None)
     assert load_policy(run).which == "latest"
     # A limit that only an earlier evaluation reached does not finish the run.
     reached = open_run(run, None, {"stop_at_return": before.best_return})
@@ -745,7 +745,7 @@ def test_an_override_restarts_the_search_for_the_best_policy(
     # The best policy comes from a final evaluation, because earlier evaluations no longer count.
     trainer = train(steps=220)
     assert trainer.policies.best_step == 220
-    assert summary(run).best == trainer.best_return == trainer.score == summary(run).last
+    assert summary(run).best == trainer.best_return == trainer.score == summary(run).score
     assert load_policy(run).steps == 220
     assert train(steps=240).policies.best_step == 240
     assert train(steps=300).policies.best_step == 300
