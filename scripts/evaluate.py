@@ -16,14 +16,13 @@ from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
-from eagerly.storage.files import run_directories
+from eagerly.storage.files import RUNS
+from eagerly.storage.run_document import runs_at
 from eagerly.training.signals import terminated_by_signals
 
 
 @click.command(cls=Command)
-@click.argument(
-    "paths", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("paths", metavar="[RUN_DIR]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--episodes",
     type=click.IntRange(min=1, max=MOST_EPISODES),
@@ -54,12 +53,12 @@ def main(
 ) -> None:
     """Evaluate the policies of runs over whole episodes, without exploration noise.
 
-    RUN_DIR is a run directory, or a folder that contains run directories.
+    RUN_DIR is a run directory, or a folder that contains run directories (default: runs/).
     """
     if video and video.suffix != ".mp4":
         raise click.BadParameter(f"--video must end in .mp4; got {video}")
     log_to_terminal()
-    runs = dict.fromkeys(run for path in paths for run in run_directories(path) or [path])
+    runs = dict.fromkeys(run for path in paths or (RUNS,) for run in runs_at(path))
     if len(runs) > 1 and (video or render):
         raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")
     failed: list[Exception] = []

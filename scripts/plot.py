@@ -25,7 +25,7 @@ _NOTHING = "these runs have no evaluations yet"
 
 
 @click.command(cls=Command)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--output",
     "-o",
@@ -118,7 +118,7 @@ def main(
 ) -> None:
     """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
-    PATHS are run directories, tables of evaluations named label-Environment-v0-seed.csv, or folders
+    PATHS (default: runs/) are run directories, tables of evaluations named label-Environment-v0-seed.csv, or folders
     that contain them. Runs that differ only in their seed, and in settings that do not change the
     algorithm, form one curve with a 95 % bootstrap interval.
     """

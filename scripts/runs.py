@@ -15,6 +15,7 @@ from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
 from eagerly.scripts.output import TRUST_HELP, echo, sanitize
 from eagerly.storage.evaluations import format_return
+from eagerly.storage.files import RUNS
 from eagerly.storage.listing import RunSummary, runs_below
 from eagerly.storage.run import Run, open_run
 from eagerly.storage.run_settings import flag_words, new_run_defaults
@@ -61,7 +62,7 @@ def main(
     if of_run is not None:
         _print_command(open_run(of_run, None, {}, trust=trust))
         return
-    found = [run for folder in folders or (Path("runs"),) for run in runs_below(folder)]
+    found = [run for folder in folders or (RUNS,) for run in runs_below(folder)]
     found = [run for run in found if not env or run.env in env]
     if sort != "name":
         last = -math.inf  # for runs without this value
@@ -73,7 +74,7 @@ def main(
         _print_table(found)
     else:
         of = f" of {', '.join(env)}" if env else ""
-        echo(f"no runs{of} in {', '.join(map(str, folders)) or 'runs'}", err=True)
+        echo(f"no runs{of} in {', '.join(map(str, folders or (RUNS,)))}", err=True)
 
 
 def _print_table(found: Sequence[RunSummary]) -> None:

@@ -19,7 +19,7 @@ from eagerly.scripts.flags import command, format_seeds, parse_seeds
 from eagerly.scripts.jobs import Job, Jobs, log_of
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
-from eagerly.storage.files import RunFiles
+from eagerly.storage.files import RUNS, RunFiles
 from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
 from eagerly.storage.manifest import finished_by, published
 from eagerly.storage.run import open_run, readable_name
@@ -155,7 +155,7 @@ def _folder(plan: SeedPlan) -> Path:
             raise UsageError(
                 "a new run needs an environment: pass --env, for example HalfCheetah-v5"
             )
-        folder = Path("runs") / readable_name(plan.agent, env)
+        folder = RUNS / readable_name(plan.agent, env)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory: choose another --run-dir")
     if RunFiles(folder).is_file("config.json"):

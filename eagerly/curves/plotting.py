@@ -39,7 +39,7 @@ def plot(
 
     Args:
         *paths: Run directories, tables of evaluations named label-Environment-v0-seed.csv, or
-            folders that contain them.
+            folders that contain them. Without paths, all runs in the folder `runs` are plotted.
         output: A .png, .svg or .pdf file to write; None writes no file.
         x: "steps", or "time" for wall time.
         env: Environments to plot; empty for all.

@@ -18,7 +18,7 @@ from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import read_results, since
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
-from eagerly.storage.files import run_directories
+from eagerly.storage.files import RUNS, run_directories
 from eagerly.storage.run import whole_settings
 from eagerly.storage.run_document import (
     last_override,
@@ -74,7 +74,8 @@ def read_groups(
     for path in paths:
         found = _found(path)
         if not found:
-            raise UsageError(f"{path} contains neither a run nor an evaluation table")
+            why = "contains neither a run nor an evaluation table" * path.exists()
+            raise UsageError(f"{path} {why or 'does not exist'}")
         items |= {item.resolve(): item for item in found}
     tables: dict[Path, re.Match[str]] = {}
     runs: list[Found] = []
@@ -129,7 +130,7 @@ def selected_groups(
     """Reads the groups for a figure, then filters and renames them.
 
     Args:
-        paths: As in `read_groups`.
+        paths: As in `read_groups`. None stands for the folder `runs`.
         metric: As in `read_groups`.
         axis: "steps", or "time" for wall time.
         env: As in `read_groups`.
@@ -143,7 +144,7 @@ def selected_groups(
         RunError: As in `read_groups`; also if no point is left, a label to rename does not
             exist, or renaming would give two labels the same name.
     """
-    files = [Path(path) for path in paths]
+    files = [Path(path) for path in paths] or [RUNS]
     times = axis == "time"
     groups = read_groups(
         files, metric=metric, times=times, env=env, filter=filter, say=say, trust=trust
@@ -152,7 +153,7 @@ def selected_groups(
     groups = [group for group in groups if group.curves]
     if not groups:
         what = "evaluations" if metric in METRICS else f"points of {metric}"
-        raise RunError(f"these runs have no {what} {f'up to step {until}' if until else 'yet'}")
+        raise UsageError(f"these runs have no {what} {f'up to step {until}' if until else 'yet'}")
     labels = sorted({group.label for group in groups})
     if unknown := sorted(rename.keys() - set(labels)):
         raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")

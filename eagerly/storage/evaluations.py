@@ -74,8 +74,14 @@ class Results:
     def until(self, step: int) -> Results:
         """Returns the evaluations up to and including a step."""
         kept = self.steps <= step
-        columns = (self.steps, self.return_mean, self.counted, self.success_rate, self.seconds)
-        return Results(*(column[kept] for column in columns), after=self.after)
+        return Results(
+            self.steps[kept],
+            self.return_mean[kept],
+            self.counted[kept],
+            self.success_rate[kept],
+            self.seconds[kept],
+            self.after,
+        )
 
     def __str__(self) -> str:
         best, score, last = self.best, self.score, min(LAST, int(self.counted.sum()))

@@ -23,6 +23,7 @@ _DESCRIPTORS = Path("/proc/self/fd")  # on Linux; its entries refer to open dire
 _CHUNK = 2**20
 _DEPTH = 8  # levels searched for run directories
 _NO_FILE = "must be a regular file, not a link, pipe or directory"
+RUNS = Path("runs")  # default folder of run directories
 LINK = "is a symbolic link: link the whole run directory instead"
 
 

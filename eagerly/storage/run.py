@@ -19,7 +19,7 @@ from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.documents import write_document
 from eagerly.storage.evaluations import Results
-from eagerly.storage.files import LINK, RunFiles
+from eagerly.storage.files import LINK, RUNS, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
 from eagerly.storage.run_document import (
@@ -28,6 +28,7 @@ from eagerly.storage.run_document import (
     check_path,
     is_run,
     last_override,
+    not_a_run,
     read_run_document,
     results_of,
 )
@@ -283,7 +284,8 @@ def open_run(
     if path is not None and is_run(path):
         return _continued(path, name, given, override, trust)
     if name is None:
-        raise UsageError(f"{path} is not a run directory: it has no config.json")
+        neither = UsageError("pass a run directory, an agent or both; got neither")
+        raise neither if path is None else not_a_run(path)
     if path is not None and path.exists() and not _is_empty(path):
         raise UsageError(
             f"{path} exists but is not a run directory (no config.json): choose another --run-dir"
@@ -462,7 +464,7 @@ def _made_up_path(agent: str, config: RunConfig) -> Path:
     """Returns a readable path, such as `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
     name = readable_name(agent, environment_name(config.env))
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{name}-{config.seed}-{stamp}"
+    return RUNS / f"{name}-{config.seed}-{stamp}"
 
 
 def readable_name(agent: str, env: str) -> str:

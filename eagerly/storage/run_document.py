@@ -10,7 +10,7 @@ from typing import Any
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.documents import check_format, read_document, unsealed
 from eagerly.storage.evaluations import Results, read_results
-from eagerly.storage.files import RunFiles
+from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.manifest import folders_of, published
 from eagerly.storage.run_settings import check_saved
 
@@ -42,6 +42,25 @@ def is_run(path: Path) -> bool:
         return False
 
 
+def not_a_run(path: Path) -> UsageError:
+    """Returns the error about a path that is not a run directory."""
+    if path.exists():
+        return UsageError(f"{path} is not a run directory: it has no config.json")
+    return UsageError(f"{path} does not exist: pass the path of a run directory")
+
+
+def runs_at(path: Path) -> list[Path]:
+    """Returns the run directories at or below a path.
+
+    Raises:
+        RunError: If there are none.
+    """
+    check_path(path)
+    if found := run_directories(path) or [path] * is_run(path):
+        return found
+    raise not_a_run(path)
+
+
 def read_document_of(path: Path) -> dict[str, Any]:
     """Reads the content of `config.json`, without opening the run.
 
@@ -50,7 +69,7 @@ def read_document_of(path: Path) -> dict[str, Any]:
     """
     check_path(path)
     if not is_run(path):
-        raise UsageError(f"{path} is not a run directory: it has no config.json")
+        raise not_a_run(path)
     return read_run_document(path, logging.DEBUG)
 
 

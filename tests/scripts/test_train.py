@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.scripts import evaluate, train
+from eagerly.scripts import evaluate, plot, runs, train
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from tests import toys
@@ -72,6 +73,7 @@ def test_a_window_requires_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     if sys.platform == "linux":
+        (tmp_path / "config.json").write_text("{")
         code, output = invoke(evaluate.main, str(tmp_path), "--render")
         assert (code, "--render requires a display: record" in output) == (2, True)
 
@@ -136,7 +138,9 @@ def test_unknown_agents_and_options_of_resume_are_explained(tmp_path: Path) -> N
     assert (code, output.startswith("# ")) == (0, True)
 
 
-def test_every_command_rejects_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
+def test_every_command_rejects_a_directory_that_is_not_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "thesis.tex").write_text("")
     for command, words in (
         (train.main, ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path)]),
@@ -146,6 +150,22 @@ def test_every_command_rejects_a_directory_that_is_not_a_run(tmp_path: Path) -> 
         code, output = invoke(command, *words)
         assert code == 2
         assert "is not a run" in output
+    # Other paths are not evaluated first, although one of them is damaged.
+    (tmp_path / "runs" / "damaged").mkdir(parents=True)
+    (tmp_path / "runs" / "damaged" / "config.json").write_text("{")
+    nothing = str(tmp_path / "nothing")
+    for command, words in (
+        (train.main, ["resume", nothing]),
+        (evaluate.main, [str(tmp_path / "runs"), nothing]),
+        (plot.main, [nothing]),
+    ):
+        code, output = invoke(command, *words)
+        assert (code, f"Error: {nothing} does not exist" in output) == (2, True)
+        assert "damaged" not in output
+    monkeypatch.chdir(tmp_path)  # by default, commands use the folder `runs`
+    for command in (evaluate.main, plot.main, runs.main):
+        assert "runs/damaged" in invoke(command)[1]
+    shutil.rmtree("runs")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -153,9 +173,12 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated(tmp_path: Path) -> None:
     from eagerly import open_run
 
     open_run(tmp_path / "run", "td3", {"env": "Long-v0"}).write()
-    code, output = invoke(evaluate.main, str(tmp_path / "run"))
-    assert code == 2
-    assert "has no checkpoint yet" in output
+    for command, why in (
+        (evaluate.main, "has no checkpoint yet"),
+        (plot.main, "have no evaluations yet"),
+    ):
+        code, output = invoke(command, str(tmp_path / "run"))
+        assert (code, why in output) == (2, True)
 
 
 def test_changed_settings_are_rejected_unless_overridden(tmp_path: Path) -> None:

@@ -114,6 +114,8 @@ def test_a_directory_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not a run directory \(no config.json\)"):
         open_run(tmp_path, "td3", {"env": "Pendulum-v1"})
     with pytest.raises(RunError, match=r"is not a run directory: it has no config\.json"):
+        open_run(tmp_path, None, {})
+    with pytest.raises(RunError, match=r"missing does not exist: pass the path of a run directory"):
         open_run(tmp_path / "missing", None, {})
 
 
