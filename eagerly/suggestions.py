@@ -57,8 +57,10 @@ AGENT_NAMES: dict[str, tuple[str, ...]] = {
     "train_batch_size": ("batch_size",),
     "twin_q": ("n_critics",),
 }
-# Other names of run settings and of the argument run_dir.
+# Other names of run settings and of the arguments agent and run_dir.
 RUN_NAMES: dict[str, tuple[str, ...]] = {
+    "algo": ("agent",),
+    "algorithm": ("agent",),
     "buffer_capacity": ("replay_capacity",),
     "buffer_size": ("replay_capacity",),
     "capture_video": ("video_every_steps",),
@@ -141,10 +143,12 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
         spell: Converts a name to the form to print, such as a command-line option.
     """
     name = unknown.lower().replace("-", "_")
-    meant = [each for each in (AGENT_NAMES | RUN_NAMES).get(name, (name,)) if each in known]
-    meant = meant or difflib.get_close_matches(name, known, 1)
-    if meant:
-        return f"Use {' and '.join(map(spell, meant))}{_ADDITIONS.get(name, '')}."
+    meanings = {each: [each] for each in known}
+    for other, names in (AGENT_NAMES | RUN_NAMES).items():
+        if meant := [each for each in names if each in known]:
+            meanings[other] = meant
+    for near in [name] if name in meanings else difflib.get_close_matches(name, meanings, 1):
+        return f"Use {' and '.join(map(spell, meanings[near]))}{_ADDITIONS.get(near, '')}."
     if name in RUN_NAMES and spell is str:
         return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
     return ""

@@ -66,11 +66,22 @@ def format_seeds(seeds: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}..{b}" for a, b in ranges)
 
 
+class _Integer(click.types.IntParamType):
+    """An integer, also in scientific notation, such as 3e5."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if re.fullmatch(r"\d+(\.\d+)?e\d{1,2}", str(value), re.IGNORECASE):
+            number = float(value)
+            value = int(number) if number.is_integer() else value
+        return super().convert(value, param, ctx)
+
+
 _SIZES = _reader("a list such as 256,256", lambda text: tuple(map(int, text.split(","))))
 _TYPES: dict[Any, Any] = {
     tuple: _SIZES,
     dict: _reader("JSON such as '{\"frame_skip\": 2}'", json.loads),
     bool: None,
+    int: _Integer(),
 }
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
 _FAR = 10**9  # larger upper bounds are not shown

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
+from eagerly.agents import agent_names
 from eagerly.scripts.commands import CommandGroup
 from eagerly.version import __version__
 
@@ -30,7 +31,17 @@ class _Lazy(click.Command):
         return found.make_context(info_name, args, parent, **extra)
 
 
-@click.group(cls=CommandGroup)
+class _Commands(CommandGroup):
+    """The group of all commands. The error about an agent suggests `train`."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name.lower() in agent_names() and not ctx.resilient_parsing:  # no shell completion
+            hint = f"Use {ctx.command_path} train {cmd_name}."
+            raise click.UsageError(f"No such command {cmd_name!r}. {hint}", ctx)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands)
 @click.version_option(__version__, message="eagerly %(version)s")
 def main() -> None:
     """Train deterministic actor-critic agents for continuous control."""

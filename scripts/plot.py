@@ -118,9 +118,10 @@ def main(
 ) -> None:
     """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
-    PATHS (default: runs/) are run directories, tables of evaluations named label-Environment-v0-seed.csv, or folders
-    that contain them. Runs that differ only in their seed, and in settings that do not change the
-    algorithm, form one curve with a 95 % bootstrap interval.
+    PATHS (default: runs/) are run directories, tables of evaluations named
+    label-Environment-v0-seed.csv, or folders that contain them. Runs that differ only in their
+    seed, and in settings that do not change the algorithm, form one curve with a 95 % bootstrap
+    interval.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import FORMATS, comparison, learning_curves, save

@@ -60,6 +60,9 @@ class _Commands(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*agent_names(), *super().list_commands(ctx)]
 
+    def suggestion(self, name: str, options: Mapping[str, str]) -> str:
+        return "Options follow the agent, such as in train td3 --env Pendulum-v1."
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = agent_name(cmd_name)
         if found := super().get_command(ctx, cmd_name):
@@ -84,6 +87,7 @@ class _Commands(CommandGroup):
         ]
         return SettingsCommand(
             cmd_name,
+            context_settings={"allow_extra_args": True},  # `_train` reports them
             params=list(options),
             callback=lambda **values: _train(cmd_name, **values),
             help=f"Train {cmd_name.upper()}. The same command resumes the run.",
@@ -169,7 +173,11 @@ def _train(
 ) -> None:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)  # prints the Python stack on a crash in native code
-    source, default = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
+    context = click.get_current_context()
+    if words := context.args:
+        hint = f"if {words[0]} is the environment, use --env {words[0]}"
+        raise click.UsageError(f"expected options only; got {' '.join(words)}: {hint}")
+    source, default = context.get_parameter_source, ParameterSource.DEFAULT
     typed = {name: value for name, value in given.items() if source(name) != default}
     if jobs and seeds is None:
         raise click.UsageError("--jobs requires --seeds, for example --seeds 0..4")

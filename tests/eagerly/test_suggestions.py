@@ -10,7 +10,7 @@ from eagerly.storage.config import RunConfig
 from eagerly.suggestions import AGENT_NAMES, RUN_NAMES, suggestion
 
 OF_AGENTS = {name for agent in agent_names() for name in config_class(agent).SETTINGS}
-OF_RUNS = {*RunConfig.SETTINGS, "run_dir"}
+OF_RUNS = {*RunConfig.SETTINGS, "agent", "run_dir"}
 
 
 def test_the_table_names_existing_settings_and_hides_none() -> None:
@@ -32,6 +32,10 @@ def test_the_table_names_existing_settings_and_hides_none() -> None:
         ("Total-Timesteps", OF_RUNS, "Use steps."),
         ("total_steps", OF_RUNS, "Use steps."),
         ("num_env", OF_RUNS, "Use num_envs."),
+        ("gama", OF_AGENTS, "Use discount."),
+        ("polyac", OF_AGENTS, "Use tau, which is 1 - polyak."),
+        ("lerning_rate", {"discount"}, ""),
+        ("algo", OF_RUNS, "Use agent."),
         ("gravity", OF_RUNS, ""),
     ],
 )

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.scripts import evaluate, plot, runs, train
+from eagerly.scripts.main import main
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from tests import toys
@@ -105,8 +106,11 @@ def test_a_new_run_directory_is_created_by_default(
             r"num_envs must be at least 1 and at most 4,096; got 0",
         ),
         (["--env", "Long-v0", "--num-envs", "two"], "'two' is not a valid integer"),
+        (["--env", "Long-v0", "--num-envs", "1.5e0"], "'1.5e0' is not a valid integer"),
+        (["Long-v0"], "expected options only; got Long-v0: if .*, use --env Long-v0"),
         (["--env", "Long-v0", "--hidden-sizes", "a,b"], "expected a list such as 256,256"),
         (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),
+        (["--env", "Long-v0", "--gama", "1"], r"No such option '--gama'\. Use --discount\."),
         (["--env", "Long-v0", "--gamma", "1"], r"No such option '--gamma'\. Use --discount\."),
     ],
 )
@@ -127,6 +131,10 @@ def test_unknown_agents_and_options_of_resume_are_explained(tmp_path: Path) -> N
         2,
         True,
     )
+    code, output = invoke(train.main, "--env", "Long-v0", "td3")
+    assert (code, "No such option '--env'. Options follow the agent" in output) == (2, True)
+    code, output = invoke(main, "TD3", "--env", "Long-v0")
+    assert (code, "No such command 'TD3'. Use main train TD3." in output) == (2, True)
     code, output = invoke(train.main, "resume", str(tmp_path), "--actor-learning-rate", "1")
     assert (code, "train AGENT --run-dir RUN_DIR --override --actor-learning-rate" in output) == (
         2,
@@ -223,6 +231,7 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
         "hidden_sizes": "--hidden-sizes=16,8",
         "tau": "--tau=0.01",
         "policy_delay": "--policy-delay=3",
+        "replay_capacity": "--replay-capacity=1.5e3",
         "activation": "--activation=tanh",
     }
     words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--steps", "10", "--mode", "graph"]
@@ -233,6 +242,7 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
         "hidden_sizes": [16, 8],
         "tau": 0.01,
         "policy_delay": 3,
+        "replay_capacity": 1500,
         "activation": "tanh",
     }
 
