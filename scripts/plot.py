@@ -171,6 +171,9 @@ def main(
         _print_scores(groups)
         if baseline:
             _print_comparisons(comparisons, baseline)
+            envs = {group.env for group in groups if group.label == baseline}
+            if lacking := sorted({group.env for group in groups} - envs):
+                _note(f"not compared in {', '.join(lacking)}: {baseline} has no runs there")
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
     _print_notes(groups, "plotted and scored" if axis == "steps" else "scored")

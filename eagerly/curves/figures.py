@@ -46,7 +46,7 @@ def learning_curves(
     theme: str = "light",
     title: str = "",
 ) -> Figure:
-    """Draws one panel per environment, with a line and a 95 % band per label.
+    """Draws one panel per environment, with a line and a 95 % band or error bar per label.
 
     Args:
         lines: The lines to draw, from `lines_of`.
@@ -159,8 +159,10 @@ def _draw(panel: Any, line: Line, unit: _Unit, look: dict[str, str]) -> Any:
     places, found = line.places / unit.size, line.estimate
     marker = "o" if line.places.size < _FEW else None
     (drawn,) = panel.plot(places, found.value, linewidth=1.8, marker=marker, **look)
-    if len(line.group.curves) > 1:
+    if len(line.group.curves) > 1 and places.size > 1:
         panel.fill_between(places, found.low, found.high, alpha=0.2, color=look["color"], lw=0)
+    elif len(line.group.curves) > 1:  # a band over one point has no width
+        panel.vlines(places, found.low, found.high, color=look["color"], linewidth=1.8)
     return drawn
 
 

@@ -95,7 +95,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
     Args:
         restores: Whether episodes in progress are restored.
         repeats: Whether the environment was found to be deterministic given its seed; None: not
-            checked.
+            checked in this session.
     """
     kept = "networks, replay buffer and random states are restored"
     if not restores:
@@ -105,7 +105,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
             "not bit for bit: the environment is not deterministic given its seed, and episodes "
             f"that cannot be restored start over; {kept}"
         )
-    seen = "as just verified" if repeats else "which was not checked"
+    seen = "as just verified" if repeats else "not checked in this session"
     condition = f"if the environment is deterministic given its seed, {seen}"
     if gpu() is None:
         return f"bit for bit, with the same versions, threads and CPU, {condition}"

@@ -109,6 +109,7 @@ def test_figures_are_drawn_and_scores_are_printed(tables: Path, ending: str) -> 
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 21 ± 1 | 21 [20, 22] |" in result.output
     assert "| Walker2d-v5 | td3 | 4,000 | 18.67 [" in result.output
     assert result.output.count(" | 1 [1, 1] |") == 1  # every td3 run beats every other run
+    assert "not compared in Ant-v5: sb3-td3 has no runs there" in result.output
 
 
 def test_environments_are_pooled_if_their_random_returns_are_known(

@@ -37,6 +37,17 @@ def test_lines_of_one_panel_have_different_colors() -> None:
     assert len(looks) == 12  # each of the 12 labels has a look
 
 
+def test_intervals_are_bands_and_of_a_single_point_an_error_bar() -> None:
+    groups = [_group("td3", "A-v0", [1.0], [2.0]), _group("ddpg", "A-v0", [1.0])]
+    panel, other = learning_curves(
+        lines_of([*groups, _group("td3", "B-v0", [1.0, 2.0], [2.0, 3.0])], "steps", "mean")
+    ).axes[:2]
+    (bar,) = panel.collections
+    np.testing.assert_array_equal(bar.get_segments(), [[[1.0, 1.0], [1.0, 2.0]]])
+    (band,) = other.collections
+    np.testing.assert_array_equal(band.get_datalim(other.transData).extents, [1, 1, 2, 3])
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_texts_do_not_overlap(count: int) -> None:
     names = [f"td3, actor_learning_rate 0.000{n}, batch_size 256, tau 0.01" for n in range(1, 20)]
