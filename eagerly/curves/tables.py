@@ -16,7 +16,7 @@ from eagerly.curves.groups import Curve, RunGroup, longest_copies
 from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import read_results, since
+from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import RUNS, run_directories
 from eagerly.storage.run import whole_settings
@@ -236,7 +236,7 @@ def _of_runs(
             settings = {**settings, OVERRIDES: algorithm_overrides(history)}
             found.append(((path, settings), curve))
             if not curve.counted.any():
-                say(f"{path} has no score: no evaluation since {since(last_override(history))}")
+                say(f"{path} has no score: none of its evaluations counts (docs/curves.md)")
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")

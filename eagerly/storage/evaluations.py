@@ -71,30 +71,14 @@ class Results:
         """The mean return of the last 3 evaluations that count, or None."""
         return score_of(self.return_mean[self.counted])
 
-    def until(self, step: int) -> Results:
-        """Returns the evaluations up to and including a step."""
-        kept = self.steps <= step
-        return Results(
-            self.steps[kept],
-            self.return_mean[kept],
-            self.counted[kept],
-            self.success_rate[kept],
-            self.seconds[kept],
-            self.after,
-        )
-
     def __str__(self) -> str:
         best, score, last = self.best, self.score, min(LAST, int(self.counted.sum()))
         if best is None or score is None:
-            return "no evaluation yet" + f" since {since(self.after)}" * bool(self.steps.size)
+            since = " since the first update" + " and the last override" * (self.after >= 0)
+            return "no evaluation yet" + since * bool(self.steps.size)
         what = f"mean of the last {last} evaluations" if last > 1 else "one evaluation"
         found = format_return(self.return_mean[best])
         return f"{what} {format_return(score)}; best {found} at step {self.steps[best]}"
-
-
-def since(last_override: int) -> str:
-    """Returns when evaluations begin to count, as text. -1: no setting was overridden."""
-    return "the first update" + " and the last override" * (last_override >= 0)
 
 
 def score_of(returns: Sequence[float] | np.ndarray) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eagerly.errors import RunError
@@ -69,7 +69,7 @@ def summary(path: Path) -> RunSummary:
     else:
         reached = finished_by(path, manifests[-1], settings, results.after)
         state = "finished" if reached else "stopped"
-    results = results.until(steps)
+    results = replace(results, counted=results.counted & (results.steps <= steps))
     return RunSummary(
         path,
         state,
