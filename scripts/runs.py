@@ -82,7 +82,8 @@ def _print_table(found: Sequence[RunSummary]) -> None:
     for run in found:
         returns = ["" if v is None else format_return(v) for v in (run.best, run.score)]
         counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
-        state = f"{run.state}: {run.problem}" if run.problem else run.state
+        problem = run.problem.removeprefix(f"{run.path}/")
+        state = f"{run.state}: {problem}" if problem else run.state
         *names, state = (
             sanitize(text, lines=False) for text in (str(run.path), run.env, run.agent, state)
         )

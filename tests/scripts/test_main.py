@@ -159,7 +159,9 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     assert result.exit_code == 0
     _, *lines = result.output.splitlines()
     assert [line.split()[-1] for line in lines[:2]] == ["finished", "running"]
-    assert lines[2].endswith(f"damaged: {found['short'].problem}")
+    assert lines[2].endswith(
+        "  damaged: " + found["short"].problem.removeprefix(f"{found['short'].path}/")
+    )
     planned.unlock()
     # A killed run discards the evaluations after its newest checkpoint when it is resumed.
     table = tmp_path / "runs" / "long" / "evaluations.csv"

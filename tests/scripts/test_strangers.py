@@ -92,7 +92,7 @@ def test_a_damaged_run_is_listed_in_one_line_and_skipped_in_plots(
     listed = CliRunner().invoke(runs.main, [str(folder)])
     assert listed.exit_code == 0, listed.output
     states = {
-        line.removeprefix(f"{folder}/").partition("  ")[0]: line.split()[-1]
+        line.removeprefix(f"{folder}/").partition("  ")[0]: line.partition(": ")[0].split()[-1]
         for line in listed.output.splitlines()[1:]
     }
     assert states == dict.fromkeys(ODD, "damaged") | dict.fromkeys((*HARMLESS, "good"), "finished")
@@ -214,7 +214,7 @@ def test_a_closed_pipe_does_not_stop_training(tmp_path: Path) -> None:
         (["--models", ":"], "models must be module:factory; got ':'"),
         (["--models", ":", "--hidden-sizes", "8"], "models must be module:factory; got ':'"),
         (["--actor", "my_models.py:actor"], "omit the file extension, as in my_models:actor"),
-        (["--init-from", "-"], "--init-from: - is not a run"),
+        (["--init-from", "-"], "--init-from: - does not exist"),
         (["--seed", "9" * 400], "seed must be at least 0 and at most 2,147,483,647"),
         (["--evaluation-seed", "9" * 400], "evaluation_seed must be at least"),
         (

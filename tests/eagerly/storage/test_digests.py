@@ -76,5 +76,5 @@ def test_a_point_that_was_written_twice_changes_the_digest(train: TrainRun, tmp_
 
 
 def test_a_directory_without_a_run_has_no_digests(train: TrainRun, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not a run"):
+    with pytest.raises(RunError, match="does not exist"):
         digests(tmp_path / "run")
