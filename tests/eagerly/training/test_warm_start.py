@@ -49,7 +49,7 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
 
 
 def test_an_invalid_run_or_incompatible_actor_is_rejected(train: TrainRun, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not a run"):
+    with pytest.raises(RunError, match="does not exist"):
         train(init_from=str(tmp_path / "nothing"))
     train("first", steps=50)
     with pytest.raises(
