@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.importing import import_module, split_name
+from eagerly.importing import import_object, split_name
 
 # Agent name: (agent class, settings class).
 _AGENTS = {
@@ -40,13 +40,7 @@ def agent_class(name: str) -> Any:
     # Before the user's module, which may import Keras: it then has the TensorFlow backend.
     from eagerly.agents.agent import Agent
 
-    try:
-        kind = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"agent {name} cannot be imported: {error}. Run from the directory that contains it, "
-            "or add that directory to PYTHONPATH"
-        ) from error
+    kind = import_object(module, attribute, f"agent {name}")
     if not (isinstance(kind, type) and issubclass(kind, Agent)):
         raise ValueError(f"agent {name} must be a subclass of eagerly.agents.agent.Agent")
     return kind

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from eagerly.errors import summary
+
 FACTORY = "factory "  # prefix of the saved names of factories, which are never imported
 
 
@@ -126,10 +128,30 @@ def import_module(name: str) -> ModuleType:
     with imported_for(name):
         try:
             return importlib.import_module(name)
-        except (ImportError, KeyboardInterrupt):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # a module may raise any exception
-            raise ImportError(f"{type(error).__name__}: {error}") from error
+            raise ImportError(summary(error)) from error
+
+
+def import_object(module: str, attribute: str, what: str) -> Any:
+    """Imports the object that a setting names as `module:attribute`.
+
+    Args:
+        module: Dotted name of the module.
+        attribute: Name in the module, which may contain dots.
+        what: What is imported, for the error message.
+
+    Raises:
+        ValueError: If the module cannot be imported or has no such attribute.
+    """
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # the user's module may raise anything
+        raise ValueError(f"{what} cannot be imported: {error}") from error
+    return found
 
 
 def imported_for(name: str | None) -> AbstractContextManager[None]:
@@ -206,7 +228,10 @@ def _found(name: str) -> ModuleSpec:
     with working_directory_last():
         found = importlib.util.find_spec(top)
     if found is None:
-        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        raise ImportError(
+            f"No module named {top!r}. Install it, run from the directory that contains it, or add "
+            "that directory to PYTHONPATH"
+        )
     return found
 
 

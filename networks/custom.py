@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from eagerly.errors import summary
 from eagerly.networks.actor import scores
 from eagerly.networks.models import CustomVariable, named_variables, repeated
 from eagerly.networks.normalization import ObservationNormalization
@@ -194,7 +194,7 @@ class CustomModel:
         try:
             yield
         except Exception as error:
-            raise ValueError(f"{self._label} {problem} {_summary(error)}") from error
+            raise ValueError(f"{self._label} {problem} {summary(error)}") from error
 
     def _check_variables(
         self, tape: tf.GradientTape, output: tf.Tensor, inputs: list[tf.Tensor]
@@ -387,15 +387,6 @@ class CustomCritic(CustomModel):
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
         """Maps observations and actions to the values of member 0; see `CriticModel.first`."""
         return super().__call__(repeated(observation, alternatives), action)[0]
-
-
-def _summary(error: Exception) -> str:
-    """Returns the type of an error and the first lines of its message, without source locations."""
-    # TensorFlow replaces errors in traced code with ones that add the location: use the original.
-    original = error.__context__ if hasattr(error, "ag_error_metadata") else None
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(original or error))  # Keras prints in bold
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    return f"{type(original or error).__name__}: {' '.join(lines[:3])}"
 
 
 def _training_argument(model: Any) -> str:

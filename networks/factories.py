@@ -12,7 +12,8 @@ import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from eagerly.importing import FACTORY, import_module, imported_for, split_name
+from eagerly.errors import summary
+from eagerly.importing import FACTORY, import_object, imported_for, split_name
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 
@@ -32,18 +33,7 @@ def factory_of(given: str | Factory, role: str) -> Factory:
             f"this factory again from your program, as {{'{role}': the_factory}}, with the other "
             "settings"
         )
-    module, name = split_name(given, role, "module:factory")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # the user's module may raise anything
-        advice = "Run from the directory that contains it, or add that to PYTHONPATH"
-        if not isinstance(error, ModuleNotFoundError):
-            advice = "Fix the error, or name another factory"
-        raise ValueError(
-            f"{role} {given!r} cannot be imported: {type(error).__name__}: {error}. {advice}"
-        ) from error
+    found = import_object(*split_name(given, role, "module:factory"), f"{role} {given!r}")
     if not callable(found):
         raise ValueError(f"{role} must name a callable factory; {given!r} is {found!r}")
     made: Factory = found
@@ -104,8 +94,7 @@ def made(
         except Exception as error:  # the user's code may raise anything
             raise ValueError(
                 f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
-                f"failed when called with {spaces[0]} and {spaces[1]}: "
-                f"{type(error).__name__}: {error}"
+                f"failed when called with {spaces[0]} and {spaces[1]}: {summary(error)}"
             ) from error
     torch = sys.modules.get("torch")
     if torch and isinstance(found, torch.nn.Module):

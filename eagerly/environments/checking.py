@@ -25,7 +25,7 @@ from eagerly.environments.observation_checks import (
     repeats_itself,
     seeds_hide_starts,
 )
-from eagerly.errors import INTERRUPTIONS, RunError
+from eagerly.errors import INTERRUPTIONS, RunError, location, summary
 from eagerly.spaces import Actions, Observations, outside, text_of
 from eagerly.spaces.description import first_outside
 
@@ -204,8 +204,8 @@ def check_environment(
                 why += checked.shown()
             if "share an object" not in why:
                 raise RunError(
-                    f"environment {name!r} fails Gymnasium's checker: {why}. Fix it, or skip the "
-                    "check with --no-check-env."
+                skip = "" if location(error) else ", or skip the check with --no-check-env"
+                    f"environment {name!r} fails Gymnasium's checker: {why}. Fix it{skip}."
                 ) from error
             # The checker's last test. All observations and infos are copied here.
             warnings.warn(

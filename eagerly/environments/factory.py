@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from eagerly.environments.adapting import adapted
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
-from eagerly.errors import INTERRUPTIONS, RunError, UsageError
+from eagerly.errors import INTERRUPTIONS, RunError, UsageError, summary
 from eagerly.importing import (
     FACTORY,
     check_outside,
@@ -112,14 +112,15 @@ class EnvironmentMaker:
                     _ = env.observation_space, env.action_space  # raises if a space is missing
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise UsageError(
-                f"environment {self.name!r} needs a package that is missing: {error}"
+                f"environment {self.name!r} needs a package that is missing: {summary(error)}"
             ) from error
         except INTERRUPTIONS:
             raise
         except BaseException as error:  # a constructor may raise anything
             given = f" with {kwargs}" if kwargs else ""
-            why = f"{type(error).__name__}: {error}"
-            raise RunError(f"environment {self.name!r} cannot be created{given}: {why}") from error
+            raise RunError(
+                f"environment {self.name!r} cannot be created{given}: {summary(error)}"
+            ) from error
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; got {type(env)}")
         try:
@@ -194,8 +195,7 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         return package if is_local(package) else ""
     except (ImportError, ValueError) as error:
         raise UsageError(
-            f"environment {env!r} needs the package {package!r}, which cannot be imported: "
-            f"{error}. Install it, or run from the directory that contains it."
+            f"environment {env!r} needs the package {package!r}, which cannot be imported: {error}"
         ) from error
 
 

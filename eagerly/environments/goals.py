@@ -13,7 +13,7 @@ from eagerly.environments.flattening import FlatEnvironment
 from eagerly.environments.goal_termination import termination_code
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.values import plain
-from eagerly.errors import INTERRUPTIONS, RunError, UsageError
+from eagerly.errors import INTERRUPTIONS, RunError, UsageError, summary
 from eagerly.spaces import Actions, Observations, text_of
 from eagerly.spaces.description import GOAL_ENTRIES
 from eagerly.spaces.observations import VECTOR, Entry
@@ -102,7 +102,7 @@ class Goals:
         except INTERRUPTIONS:
             raise
         except BaseException as error:  # a user's environment may raise anything
-            why = f"{_METHODS[index]} failed: {type(error).__name__}: {error}"
+            why = f"{_METHODS[index]} failed: {summary(error)}"
             raise RunError(f"environment {self._name!r}: {why}") from error
         if found.shape != (len(infos),) or not np.isfinite(found).all():
             fits = found.shape == (len(infos),)

@@ -12,7 +12,7 @@ import numpy as np
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
-from eagerly.errors import RunError
+from eagerly.errors import RunError, summary
 from eagerly.export.examples import Layout, Steps
 from eagerly.importing import FACTORY
 from eagerly.spaces import Actions, Observations
@@ -67,7 +67,7 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
     except RunError as error:
         what, traceback, _ = str(error).partition("\nTraceback")
         if traceback and (cause := error.__cause__) is not None:
-            what += f" {type(cause).__name__}: {cause}"
+            what += f" {summary(cause)}"
         raise RunError(f"{' '.join(what.split())}. {advice}") from error
     except (ValueError, FloatingPointError) as error:  # caused by the policy or the environment
         raise RunError(f"in environment {name!r}: {error}. Nothing was exported") from error

@@ -405,8 +405,7 @@ def _untrusted_settings(
             if role == "env":  # reported when the environment is created
                 continue
             raise UsageError(
-                f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
-                "directory that contains it, or add that directory to PYTHONPATH"
+                f"{role} {named[role]} of {path} cannot be imported: {error}"
             ) from error
     if trusted or not alone or is_trusted(path, named):
         return {}

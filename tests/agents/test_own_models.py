@@ -538,12 +538,13 @@ MISTAKES = {
     "a factory that fails": (
         lambda o, a: linear(a.n),
         "",
-        "failed when called with Box.*AttributeError: 'Box' object has no attribute 'n'",
+        "failed when called with Box.*AttributeError: 'Box' object has no attribute 'n' "
+        r"\(.*test_own_models.py:\d+, in <lambda>\)$",
     ),
     "nothing there": (
         "no_such_module:f",
         "",
-        "actor 'no_such_module:f' cannot be imported: .*Run from",
+        "actor 'no_such_module:f' cannot be imported: .*run from",
     ),
     "no factory": ("json", "", "actor must be module:factory; got 'json'"),
     "a file": ("models.py:f", "", r"omit the file extension, as in models:f"),
@@ -561,7 +562,7 @@ MISTAKES = {
     "a critic with Python on values": (
         "",
         lambda o, a: Ended(1, lambda x: x + float(x.numpy().max()), 6),
-        "the critic Ended .*cannot be called in a graph",
+        r"the critic Ended .*cannot be called in a graph.*\(.*test_own_models.py:\d+, in ",
     ),
     "of a program": ("factory __main__:f", "", "pass this factory again from your program"),
 }

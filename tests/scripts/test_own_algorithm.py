@@ -155,7 +155,8 @@ def test_metrics_that_differ_between_updates_are_named() -> None:
     ("name", "message"),
     [
         ("redq:Missing", "cannot be imported: module 'redq' has no attribute 'Missing'"),
-        ("no_such_module:Agent", "cannot be imported: No module named 'no_such_module'"),
+        ("json:Agent", "agent json:Agent cannot be imported: json is part of the standard library"),
+        ("no_such_module:Agent", "No module named 'no_such_module'. Install it, run from"),
         ("redq:REDQConfig", "must be a subclass of eagerly.agents.agent.Agent"),
         ("redq:", "agent must be one of ddpg, td3, td7, or module:Class"),
     ],
@@ -166,4 +167,5 @@ def test_invalid_agent_names_are_rejected(
     monkeypatch.syspath_prepend(outside)
     done = CliRunner().invoke(train.main, [name, "--env", "Pendulum-v1"])
     assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+    assert message in (told := " ".join(done.output.split()))
+    assert ("PYTHONPATH" in told) == ("no_such_module" in name)
