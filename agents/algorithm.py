@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +24,7 @@ from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Accumulator, Sampler
+from eagerly.errors import RunError, UsageError, short_path, summary
 
 
 class Algorithm:
@@ -94,3 +99,46 @@ class Algorithm:
     def accumulator(self) -> Accumulator:
         """Returns the accumulator, which converts environment steps to transitions (`n_step`)."""
         return make_accumulator(self.config)
+
+
+@contextmanager
+def algorithm_errors(kind: type, doing: str) -> Iterator[None]:
+    """Converts exceptions of a custom algorithm to a `UsageError` that locates the error.
+
+    Exceptions of the algorithms in this package are not converted.
+
+    Args:
+        kind: The class of the agent.
+        doing: What the algorithm does, such as "updating".
+    """
+    try:
+        yield
+    except (RunError, FloatingPointError, MemoryError, OSError, tf.errors.ResourceExhaustedError):
+        raise  # not caused by the code of the algorithm
+    except Exception as error:
+        if kind.__module__.startswith("eagerly."):
+            raise
+        why = _wrong_signature(kind, error) or summary(error)
+        raise UsageError(f"{doing} {kind.__name__} failed: {why}") from error
+
+
+def _wrong_signature(kind: type, error: Exception) -> str:
+    """Describes the overridden method whose signature caused the error, or returns ""."""
+    # In a traced update, AutoGraph adds the prefix tf__ to names.
+    found = re.search(r"\b(?:tf__)?(\w+)\(\) ((?:takes|missing|got) [^\n]*)", str(error))
+    name = found[1] if found else ""
+    classes = [each for each in kind.__mro__ if inspect.isfunction(vars(each).get(name))]
+    if not found or len(classes) < 2:
+        return ""
+    own, base = (vars(each)[name] for each in classes[:2])
+    expected = inspect.signature(base).parameters
+    try:
+        inspect.signature(own).bind(*expected)
+    except TypeError:
+        code = inspect.unwrap(own).__code__
+        required = ", ".join(str(each.replace(annotation=each.empty)) for each in expected.values())
+        return (
+            f"{classes[0].__name__}.{name} ({short_path(code.co_filename)}:{code.co_firstlineno}) "
+            f"{found[2]}: define {name}({required}), as in {classes[1].__name__}"
+        )
+    return ""

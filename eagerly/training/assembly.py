@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.algorithm import algorithm_errors
 from eagerly.buffers import Buffer
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
@@ -93,7 +94,7 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
 
     Raises:
         RunError: If the environment is not supported, the run does not fit into memory, or a
-            setting needs the user's consent.
+            setting needs the user's consent. Also if the code of a custom algorithm fails.
     """
     config, timeout = run.config, run.config.environment_timeout_seconds
     # Keep this limit until `opened` is closed, because a background thread may be acting.
@@ -131,8 +132,9 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     check_networks_and_processes(run, spaces)
     check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
     try:
-        with imported_for(run.agent_module):
-            agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
+        kind = agent_class(run.agent)
+        with imported_for(run.agent_module), algorithm_errors(kind, "creating"):
+            agent = kind(*spaces, run.agent_config, seed=config.seed)
             kept = PolicyCheckpoints(agent, config) if config.policy_checkpoints else None
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error

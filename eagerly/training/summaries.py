@@ -19,6 +19,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents.agent import Agent
+from eagerly.agents.algorithm import algorithm_errors
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
@@ -107,7 +108,9 @@ class Summaries(Callback, Saved):
         self.table = EvaluationTable(run.evaluations_path, run.last_override)
         if not saved:
             self._add_all(0, _layout())
-            if (graph := agent.learner.graph()) is not None:
+            with algorithm_errors(type(agent), "updating"):
+                graph = agent.learner.graph()
+            if graph is not None:
                 definition = graph.as_graph_def(add_shapes=True)
                 self.log.add(0, graph_def=definition.SerializeToString())
         if not saved or saved.manifest.config.get("history") != run.history:

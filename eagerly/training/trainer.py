@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from eagerly.agents.algorithm import algorithm_errors
 from eagerly.errors import RunError, RunStoppedError
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint
@@ -219,7 +220,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._notify("on_rollout", rollout)
 
     def _learn(self) -> None:
-        with self._profile.call():
+        with self._profile.call(), algorithm_errors(type(self.agent), "updating"):
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
         self.budget.record_updates()
         self._notify("on_update", metrics)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.agents.algorithm import Algorithm
+from eagerly.agents.algorithm import Algorithm, algorithm_errors
+from eagerly.agents.td3 import TD3
+from eagerly.errors import UsageError
 from tests.algorithms.test_algorithms import ALGORITHMS
 from tests.helpers import ROOT
 
@@ -42,3 +48,53 @@ def test_few_files_outside_td7_mention_it() -> None:
     others = {"agents/__init__.py", "eagerly/algorithms.py", "eagerly/api.py"}
     others |= {"eagerly/storage/config.py"}
     assert named - own == others
+
+
+class Misfit(TD3):
+    """Overrides a method with too few parameters, and uses an undefined name."""
+
+    def target(self, batch: Any, next_action: Any) -> Any:  # type: ignore[override]
+        return {}["missing"]
+
+    def value(self, *inputs: Any, strict: bool = True) -> Any:
+        return inputs
+
+
+def raising(message: str) -> Callable[[Any], Any]:
+    def call(agent: Any) -> Any:
+        raise TypeError(message)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        # A traced update calls copies of the methods, with other names.
+        (
+            raising("outer_factory.<locals>.tf__target() takes 3 positional arguments but 4"),
+            r"Misfit.target \(.*/test_algorithm.py:\d+\) takes 3 positional arguments but 4: "
+            r"define target\(self, batch, next_action, random\), as in TD3$",
+        ),
+        (
+            lambda agent: agent.target(1, 2, 3),
+            r"Misfit.target \(.*/test_algorithm.py:\d+\) takes 3 positional arguments but 4 were",
+        ),
+        (
+            lambda agent: agent.target(1, 2),
+            r"KeyError: 'missing' \(.*/test_algorithm.py:\d+, in target\)$",
+        ),
+        # The signature of this method is compatible.
+        (raising("Misfit.value() got an unexpected keyword"), r"TypeError: Misfit.value\(\) got"),
+    ],
+)
+def test_an_error_in_a_custom_algorithm_names_its_class_method_and_line(
+    given: Callable[[Any], Any], message: str
+) -> None:
+    with (
+        pytest.raises(UsageError, match=f"^updating Misfit failed: {message}"),
+        algorithm_errors(Misfit, "updating"),
+    ):
+        given(object.__new__(Misfit))
+    with pytest.raises(KeyError), algorithm_errors(TD3, "updating"):
+        raise KeyError
