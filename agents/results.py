@@ -113,8 +113,8 @@ def check_finite(
         for name in names_of(update):
             if not np.isfinite(value := next(left[name])):
                 raise FloatingPointError(
-                    f"{name} became {value} in update {update}: lower the learning rates, or scale "
-                    "the rewards"
+                    f"{name} became {value} in update {update}: if it diverged, lower the learning "
+                    "rates or scale the rewards; otherwise, check how the algorithm computes it"
                 )
 
 

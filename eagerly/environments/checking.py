@@ -179,7 +179,8 @@ def check_environment(
         were identical and no wrapper carries statistics across episodes.
 
     Raises:
-        RunError: If the environment violates Gymnasium's interface.
+        RunError: If the environment violates Gymnasium's interface, or an observation is NaN or
+            infinite.
     """
     guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
     plays = _ValidActions(guarded, name, masks=masks)
@@ -192,19 +193,19 @@ def check_environment(
         # first episodes. Errors are ignored here: the checker explains them better, and those that
         # it misses are raised again by the second comparison below.
         with suppress(RunError, ValueError):
-            repeats = repeats_itself(plays, laid_out, precision)
+            repeats = repeats_itself(plays, name, laid_out, precision)
         checked = _ValidActions(env, name, masks=masks, observations=laid_out)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
         except (RunError, *INTERRUPTIONS):
             raise
         except BaseException as error:  # a failed check or an error in the environment
-            why = f"{type(error).__name__}: {error}".rstrip(".")
+            why = summary(error).rstrip(".")
             if "not within the observation space" in why:
                 why += checked.shown()
             if "share an object" not in why:
-                raise RunError(
                 skip = "" if location(error) else ", or skip the check with --no-check-env"
+                raise RunError(
                     f"environment {name!r} fails Gymnasium's checker: {why}. Fix it{skip}."
                 ) from error
             # The checker's last test. All observations and infos are copied here.
@@ -231,7 +232,7 @@ def check_environment(
             "numbers from self.np_random do not depend on the seed"
         )
     if repeats is None:
-        repeats = repeats_itself(plays, laid_out, precision)
+        repeats = repeats_itself(plays, name, laid_out, precision)
     if lost := precision.lost():
         _log.warning(f"environment {name!r}: {lost}")
     if seeds_hide_starts(plays, laid_out):

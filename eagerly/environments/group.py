@@ -17,6 +17,7 @@ from eagerly.environments.values import numeric_items, plain
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
+from eagerly.spaces import first_not_finite
 
 
 class FinishedEpisode(NamedTuple):
@@ -295,10 +296,10 @@ class EnvironmentGroup:
         number = self._numbers[place]
         seed = seed_word(self._seed, Stream.EPISODES, number, self._episodes[place])
         observation = np.array(self.envs[place].reset(seed=seed)[0], np.float32)
-        if not np.isfinite(observation).all():
+        if found := first_not_finite(observation):
             raise FloatingPointError(
                 f"observation must be finite in float32; the reset of environment {number} "
-                f"returned {observation.tolist()}"
+                f"returned {found}"
             )
         return observation
 

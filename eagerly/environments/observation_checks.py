@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from eagerly.spaces import Observations
+from eagerly.errors import RunError
+from eagerly.spaces import Observations, first_not_finite
 from eagerly.spaces.description import below, first_outside, index_text
 from eagerly.spaces.observations import VECTOR
 
@@ -110,31 +111,46 @@ class Precision:
 
 
 def repeats_itself(
-    env: gymnasium.Env[Any, Any], observations: Observations, precision: Precision
+    env: gymnasium.Env[Any, Any], name: str, observations: Observations, precision: Precision
 ) -> bool:
     """Returns whether two short episodes with the same seed are equal.
 
     Args:
         env: The environment, which selects actions itself and ignores those that it is given.
+        name: Name used in messages.
         observations: Observation layout.
         precision: Records the observations.
+
+    Raises:
+        RunError: If an observation is NaN or infinite.
     """
     # The episode in between reveals state that carries over to the next one.
-    first, _, last = (_episode(env, observations, precision, seed) for seed in (0, 1, 0))
+    first, _, last = (_episode(env, name, observations, precision, seed) for seed in (0, 1, 0))
     return len(first) == len(last) and all(map(np.array_equal, first, last))
 
 
 def _episode(
-    env: gymnasium.Env[Any, Any], observations: Observations, precision: Precision, seed: int
+    env: gymnasium.Env[Any, Any],
+    name: str,
+    observations: Observations,
+    precision: Precision,
+    seed: int,
 ) -> list[np.ndarray]:
     """Returns the observations and rewards of the first steps of an episode."""
-    observation, _ = env.reset(seed=seed)
-    precision.observe(observation)
-    seen = [observations.flatten(observation)]
-    for _ in range(_LONGEST):
-        observation, reward, terminated, truncated, _ = env.step(None)
+
+    def row(step: int, observation: Any) -> np.ndarray:
+        if found := first_not_finite(observations.kept(observation)):
+            raise RunError(
+                f"environment {name!r}, step {step} of an episode: observation must be finite in "
+                f"float32; got {found}"
+            )
         precision.observe(observation)
-        seen += [observations.flatten(observation), np.array(reward)]
+        return observations.flatten(observation)
+
+    seen = [row(0, env.reset(seed=seed)[0])]
+    for step in range(1, _LONGEST + 1):
+        observation, reward, terminated, truncated, _ = env.step(None)
+        seen += [row(step, observation), np.array(reward)]
         if terminated or truncated:
             break
     return seen

@@ -12,7 +12,7 @@ from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.returns import DiscountedReturns
-from eagerly.spaces import Actions, Observations
+from eagerly.spaces import Actions, Observations, first_not_finite
 from eagerly.state import Saved
 
 
@@ -192,10 +192,12 @@ def check_rows(observations: np.ndarray, size: int) -> None:
     Raises:
         ValueError: If they have another shape. The message suggests a fix.
     """
-    if observations.shape[1:] != (size,):
+    shape = getattr(observations, "shape", None)
+    if shape is None or shape[1:] != (size,):
         raise ValueError(
-            f"observations must have shape [N, {size}], got {observations.shape}: pass one "
-            "observation as observation[np.newaxis]"
+            f"observations must have shape [N, {size}], got "
+            f"{type(observations).__name__ if shape is None else shape}: convert one observation "
+            "with agent.observations.flatten(observation)[np.newaxis]"
         )
 
 
@@ -209,6 +211,8 @@ def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
     scores = scores.astype(np.float32, copy=False)
     if not math.isfinite(scores.sum()):
         if not np.isfinite(observations).all():
-            raise FloatingPointError(f"observation must be finite; got {observations}")
+            raise FloatingPointError(
+                f"observation must be finite; got {first_not_finite(observations)}"
+            )
         raise FloatingPointError(f"action must be finite; got {scores.tolist()} for {observations}")
     return scores

@@ -92,13 +92,14 @@ class Policy:
         """
         return PlayedEpisodes(self, count)
 
-    def parts(self, observation: Any) -> list[Any]:
-        """Returns the entries of an observation that the policy reads, without ignored ones.
+    def parts(self, observation: Any) -> dict[str, Any]:
+        """Returns the entries of an observation that the policy reads, by path.
 
         Raises:
             ValueError: If an entry is missing.
         """
-        return list(self._observations.parts(observation))
+        paths = (entry.path for entry in self._observations.entries)
+        return dict(zip(paths, self._observations.parts(observation), strict=True))
 
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
         if not self._observations.is_row:

@@ -5,7 +5,7 @@ TensorFlow, because environment processes use it, too.
 """
 
 from eagerly.spaces.actions import Actions
-from eagerly.spaces.description import outside, text_of
+from eagerly.spaces.description import first_not_finite, outside, text_of
 from eagerly.spaces.observations import Entry, Observations
 from eagerly.spaces.serialization import document_of, space_of
 
@@ -14,6 +14,7 @@ __all__ = [
     "Entry",
     "Observations",
     "document_of",
+    "first_not_finite",
     "outside",
     "space_of",
     "text_of",

@@ -77,6 +77,36 @@ def first_outside(space: gymnasium.Space[Any], value: np.ndarray) -> str | None:
     return told + (f" ({more} more outside)" if more else "")
 
 
+def first_not_finite(value: Any, path: str = "") -> str | None:
+    """Describes the first number of an observation that is NaN or infinite in float32, if any.
+
+    Args:
+        value: An array, or dictionaries, lists and tuples of arrays. Text is ignored.
+        path: Path of the entry, for the description.
+
+    Returns:
+        The value and its position, such as "nan at index 3 of entry 'pose'".
+    """
+    inner: Any = None
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, tuple | list):
+        inner = enumerate(value)
+    if inner is not None:
+        found = (first_not_finite(part, below(path, key)) for key, part in inner)
+        return next(filter(None, found), None)
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return None
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(np.asarray(array, np.float32))
+    if finite.all():
+        return None
+    at = tuple(np.argwhere(~finite)[0])
+    position = f" at {index_text(at)}" if at else ""
+    return f"{array[at]}{position}" + (f" of entry {path!r}" if path else "")
+
+
 def index_text(at: Sequence[int]) -> str:
     """Describes the position of a number in an array, such as "index 3" or "index (0, 3)"."""
     if not len(at):

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from eagerly.environments.values import numeric_items
 from eagerly.seeding import Stream, seed_word
+from eagerly.spaces import first_not_finite
 from eagerly.storage.evaluations import AT_LIMIT, SUCCESS
 
 
@@ -135,8 +136,8 @@ class PlaysEpisodes(Protocol):
 class ReadsParts(Protocol):
     """A policy that reads only certain parts of an observation, such as `Policy`."""
 
-    def parts(self, observation: Any) -> list[Any]:
-        """Returns the parts of an observation that the policy reads."""
+    def parts(self, observation: Any) -> Mapping[str, Any]:
+        """Returns the parts of an observation that the policy reads, by path."""
 
 
 PolicyLike = Callable[[np.ndarray], np.ndarray] | PlaysEpisodes
@@ -204,10 +205,10 @@ def _episode(
             watch()
         masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
         try:
-            if not _is_finite(parts(observation)):
+            if found := first_not_finite(parts(observation)):
                 raise FloatingPointError(
-                    f"observation must be finite in float32; got {observation} in step {length} of "
-                    "an evaluation episode"
+                    f"observation must be finite in float32; got {found} in step {length} of an "
+                    "evaluation episode"
                 )
             action = act(observation, reward, **masked)
         except ValueError as error:
@@ -219,17 +220,6 @@ def _episode(
     if watch:
         watch()
     return total, length, numeric_items(info), bool(ended)
-
-
-def _is_finite(observation: Any) -> bool:
-    if isinstance(observation, Mapping):
-        return all(map(_is_finite, observation.values()))
-    if isinstance(observation, tuple | list):
-        return all(map(_is_finite, observation))
-    array = np.asarray(observation)
-    if array.dtype.kind in "US":  # text, which a user's own policy may parse
-        return True
-    return bool(np.isfinite(np.asarray(array, np.float32)).all())
 
 
 def _whole(observation: Any) -> Any:

@@ -388,6 +388,8 @@ def test_observations_and_buffers_of_wrong_sizes_are_rejected(agent: Agent) -> N
         for act in (agent.act, agent.behavior().act):
             with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
                 act(np.zeros(shape))
+    with pytest.raises(ValueError, match=r"shape \[N, 4\], got dict: .*observations.flatten"):
+        agent.act({"position": np.zeros(4)})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"buffer must have layout .*observation_size=4.*size=5"):
         agent.train(ReplayBuffer(10, 5, 2), 1)
 

@@ -217,6 +217,12 @@ def test_an_environment_that_violates_gymnasiums_interface_is_rejected(
         check_environment(kind(), "toy")
 
 
+def test_an_observation_that_is_not_finite_is_located() -> None:
+    told = r"'toy', step 2 of an episode: observation must be finite .*; got nan at index 0$"
+    with pytest.raises(RunError, match=told):
+        check_environment(NanAfterAStep(), "toy")
+
+
 def test_a_non_numeric_reward_is_rejected() -> None:
     with pytest.raises(RunError, match=r"reward must be a number; got .* of shape \(2,\)"):
         check_environment(ArrayReward(), "toy")

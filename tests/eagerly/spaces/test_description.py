@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, OneOf, Sequence, Text, Tuple
 
-from eagerly.spaces import outside, text_of
+from eagerly.spaces import first_not_finite, outside, text_of
 
 SMALL = Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32))
 LARGE = Box(-np.arange(1, 22, dtype=np.float32), np.full(21, 0.5, np.float32))
@@ -58,3 +58,18 @@ def test_the_first_part_outside_its_space_is_found(value: Any, path: str | None)
     found = outside(NESTED, value)
     assert (found and found[0]) == path
     assert (found is None) == NESTED.contains(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": np.zeros(2), "b": ("nan", [[0, 1], [2, 3]])}, None),
+        (np.array([0.0, np.nan, np.inf]), "nan at index 1"),
+        ({"a": 0, "b": (0.0, np.array([[0.0, 1e300]]))}, "1e+300 at index (0, 1) of entry 'b/1'"),
+        ({"a": -np.inf}, "-inf of entry 'a'"),
+    ],
+)
+def test_the_first_number_that_is_not_finite_in_float32_is_located(
+    value: Any, text: str | None
+) -> None:
+    assert first_not_finite(value) == text
