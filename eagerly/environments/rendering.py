@@ -46,6 +46,16 @@ def missing_library() -> str | None:
     )
 
 
+def rendering_problem(error: Exception) -> str | None:
+    """Returns a message with the fix if a known problem prevented the creation for rendering."""
+    if "unexpected keyword argument 'render_mode'" in str(error):
+        return (
+            "its constructor or factory must accept render_mode, and its `render` must return an "
+            "RGB image if render_mode is 'rgb_array'"
+        )
+    return missing_library()
+
+
 class RenderedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment that can report why rendering fails."""
 

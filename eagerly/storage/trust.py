@@ -156,7 +156,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
         try:
             places[role] = location_of(module)
         except (ImportError, ValueError):
-            places[role] = "nowhere"
+            places[role] = "no folder of the module search path"
     return places
 
 

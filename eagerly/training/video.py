@@ -21,7 +21,7 @@ from eagerly.environments.remote import RemoteEnvironment
 from eagerly.environments.rendering import (
     RenderedEnvironment,
     choose_renderer,
-    missing_library,
+    rendering_problem,
     select_track_camera,
 )
 from eagerly.errors import RunError
@@ -50,7 +50,7 @@ class _RenderedMaker:
         try:
             env = make(render_mode="rgb_array")
         except Exception as error:  # importing MuJoCo can raise various exceptions
-            reason = missing_library()
+            reason = rendering_problem(error)
             if reason is None:
                 raise
             raise RunError(f"environment {make.name!r} cannot be rendered: {reason}") from error

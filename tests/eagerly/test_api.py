@@ -124,8 +124,9 @@ def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
     for wrong in ((env, TD3Config()), (env.observation_space,), ("Pendulum-v1",)):
         with pytest.raises(
             TypeError, match="an agent requires an environment, or an observation_space"
-        ):
+        ) as error:
             TD3(*wrong)
+        assert ("gymnasium.make" in str(error.value)) == (wrong == ("Pendulum-v1",))
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_steps'"):
         TD3(env, n_steps=3)
 

@@ -272,6 +272,8 @@ def test_plots_do_not_import_untrusted_agents(
     refused = CliRunner().invoke(plot.main, words)
     assert (refused.exit_code, stage.ran) == (2, False)
     assert "would import evil:Agent (agent, in " in refused.output
+    missing = "import gone:Agent (agent, in no folder of the module search path)"
+    assert trust.described({"agent": "gone:Agent"}) == missing
     drawn = CliRunner().invoke(plot.main, [*words, "--trust"])
     assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
 
