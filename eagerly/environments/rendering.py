@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from eagerly.errors import summary
 from eagerly.importing import around_import
 
 _log = logging.getLogger(__name__)
@@ -64,8 +65,7 @@ class RenderedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             frame: Any = self.env.render()
         except Exception as error:  # renderers raise different exceptions
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return missing_library() or f"{why}; videos require render mode rgb_array"
+            return missing_library() or f"{summary(error)}; videos require render mode rgb_array"
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             modes = self.env.metadata.get("render_modes")
             return f"`render` returned no image in render mode rgb_array; declared modes: {modes}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from eagerly.agents import agent_names
 from eagerly.agents.config import AgentConfig
-from eagerly.errors import RunError, UsageError
+from eagerly.errors import RunError, UsageError, summary
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.policies.weights import named
@@ -96,7 +96,7 @@ def _as_run_error(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # run directories are untrusted input
         raise RunError(
-            f"the policy of {path} does not match its settings: {type(error).__name__}: {error}"
+            f"the policy of {path} does not match its settings: {summary(error)}"
         ) from error
 
 

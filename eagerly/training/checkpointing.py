@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from eagerly.errors import RunError, UsageError
+from eagerly.errors import RunError, UsageError, summary
 from eagerly.settings import flag_name
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
@@ -218,9 +218,7 @@ def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | Non
     except (RunError, FloatingPointError):
         raise
     except Exception as error:  # a run directory is untrusted input
-        raise RunError(
-            f"the checkpoint does not match the settings: {type(error).__name__}: {error}"
-        ) from error
+        raise RunError(f"the checkpoint does not match the settings: {summary(error)}") from error
     if changed := differing(manifest.conditions, conditions()):
         _log.warning(
             "resumed, but results may differ from an uninterrupted run in the last bits: %s",
