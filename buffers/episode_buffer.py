@@ -132,18 +132,19 @@ class EpisodeBuffer(Buffer):
         return np.where(before >= self._oldest, before, row)
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
-        """Restores rows as `Buffer` does, and validates their links.
+        """Restores rows as `Buffer` does, and their links.
 
         Raises:
             ValueError: As in `Buffer`, or if the rows are not linked like the steps of episodes.
         """
         super().restore_rows(start, rows)
-        numbers = np.arange(start, self.added)[-self.capacity :]
         kept = rows[-self.capacity :]
-        back = self.layout.split(kept).back
-        if not ((back >= 0) & (back <= numbers) & (back == np.floor(back))).all():
-            raise ValueError(f"rows {start} to {self.added} are not valid episode steps")
-        self._link(numbers, kept)
+        self._link(np.arange(self.added - len(kept), self.added), kept)
+
+    def _check_rows(self, start: int, rows: np.ndarray) -> None:
+        back, stop = self.layout.split(rows).back, start + len(rows)
+        if not ((back >= 0) & (back <= np.arange(start, stop)) & (back == np.floor(back))).all():
+            raise ValueError(f"rows {start} to {stop} are not valid episode steps")
 
     def _check(self, values: dict[str, Any]) -> None:
         last = values["last"]

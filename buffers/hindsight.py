@@ -10,7 +10,7 @@ import numpy as np
 from eagerly.buffers.accumulators import Accumulator
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
-from eagerly.state import packed, unpacked
+from eagerly.state import check_keys, packed, unpacked
 
 FINAL = "final"
 STRATEGIES = (FINAL, "future", "episode")
@@ -160,11 +160,10 @@ class Hindsight:
         """Restores a state returned by `state()`.
 
         Raises:
-            ValueError: If the state is empty, or does not fit the inner accumulator.
-            KeyError: If it is the state of another kind of accumulator.
+            ValueError: If the state is empty, of another kind of accumulator, or does not fit the
+                inner accumulator.
         """
-        if not state:
-            raise ValueError("the hindsight state must not be empty")
+        check_keys("Hindsight", state, ("generator", "episodes", "inside"))
         episodes = [
             list(zip(*map(np.array, each["arrays"]), unpacked(each["infos"]), strict=True))
             for each in state["episodes"]

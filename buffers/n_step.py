@@ -9,6 +9,7 @@ import numpy as np
 
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
+from eagerly.state import check_keys
 
 # The parts of a pending step, with their dtype and rank in a saved state.
 _PARTS = {
@@ -134,23 +135,24 @@ class NStep:
         """Restores a state returned by `state()`.
 
         Raises:
-            ValueError: If the state is invalid for this n.
-            KeyError: If it is the state of another kind of accumulator.
+            ValueError: If the state is invalid for this n, or of another kind of accumulator.
+                Nothing is restored.
         """
-        self._pending, self._ages, self._newest = None, np.zeros(0, np.int64), 0
         if not state:
+            self._pending, self._ages, self._newest = None, np.zeros(0, np.int64), 0
             return
+        check_keys("NStep", state, {"ages", *_PARTS})
         ages, parts = state["ages"], {name: state[name] for name in _PARTS}
         self._check(ages, parts)
         pending = {
             name: np.zeros((self._steps, len(ages), *part.shape[1:]), part.dtype)
             for name, part in parts.items()
         }
-        places = self._places(ages, self._newest)
+        places = self._places(ages, newest=0)
         for name, part in parts.items():
             pending[name][places] = part
         self._pending = Transition(**pending, next_observation=None)
-        self._ages = ages.copy()
+        self._ages, self._newest = ages.copy(), 0
 
     def _check(self, ages: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
         """Raises a `ValueError` unless these are pending steps as `state` returns them."""

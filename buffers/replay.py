@@ -234,11 +234,15 @@ class Buffer(Saved):
             )
         if self.added and start != self.added:
             raise ValueError(f"rows must continue at {self.added}; got {start}")
+        self._check_rows(start, rows)
         self.added = start + len(rows)
         self._places = None
         kept = rows[-self.capacity :]
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
         self._announce(len(kept))
+
+    def _check_rows(self, start: int, rows: np.ndarray) -> None:
+        """Raises a `ValueError` if rows to be restored are invalid for this kind of buffer."""
 
 
 class RowWriter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
@@ -65,9 +65,7 @@ class Saved:
         """
         kind = type(self).__name__
         names = {name.lstrip("_"): name for name in (*self._compared, *self._saved)}
-        if not isinstance(state, Mapping) or state.keys() != names.keys():
-            found = sorted(map(str, state)) if isinstance(state, Mapping) else state
-            raise _refused(f"the state of {kind}", f"a dictionary of {sorted(names)}", found)
+        check_keys(kind, state, names)
         values = {}
         for key, name in names.items():
             own = getattr(self, name)
@@ -85,6 +83,13 @@ class Saved:
         Raises:
             ValueError: If a value is impossible. The message names the value.
         """
+
+
+def check_keys(kind: str, state: Any, names: Collection[str]) -> None:
+    """Raises a `ValueError` unless the state of a `kind` is a dictionary with these names."""
+    if not isinstance(state, Mapping) or state.keys() != {*names}:
+        found = sorted(map(str, state)) if isinstance(state, Mapping) else state
+        raise _refused(f"the state of {kind}", f"a dictionary of {sorted(names)}", found)
 
 
 def _value(own: Any) -> Any:
@@ -161,8 +166,7 @@ def flatten_state(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray
         TypeError: If the state holds an unsupported value, such as a NumPy scalar or a set. The
             message names it.
     """
-    arrays = dict(_arrays(state, name))
-    return _without(state, name), arrays
+    return _without(state, name), dict(_arrays(state, name))
 
 
 def unflatten_state(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:

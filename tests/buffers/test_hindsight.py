@@ -132,6 +132,8 @@ def test_current_episodes_and_the_generator_are_restored() -> None:
         through.accumulate(step(place, 1), np.array([False]), [(place, np.arange(2.0), "on")])
     document, arrays = flatten_state(through.state())
     continued = hindsight(steps=3, seed=7)
+    with pytest.raises(ValueError, match=r"the state of Hindsight must be .*; got \['ages'\]"):
+        continued.restore({"ages": np.zeros(1, np.int64)})
     continued.restore(unflatten_state(document, arrays))
     for each in (through, continued):
         assert each._episodes[0][3][3][0] == 3

@@ -159,6 +159,15 @@ def test_an_invalid_state_is_rejected(name: str, value: np.ndarray, message: str
         NStep(3).restore(n_step.state() | {name: value})
 
 
+def test_the_state_of_another_accumulator_is_rejected_and_changes_nothing() -> None:
+    n_step = NStep(3)
+    played(n_step, [1, 2], "")
+    before = n_step.state()
+    with pytest.raises(ValueError, match=r"the state of NStep must be .*'ages'.*; got \['kept'\]"):
+        n_step.restore({"kept": []})
+    np.testing.assert_equal(n_step.state(), before)
+
+
 def test_finished_episodes_leave_no_state() -> None:
     n_step = NStep(3)
     played(n_step, [1, 2, 4], "terminated")

@@ -267,8 +267,10 @@ def test_rows_that_are_not_episode_steps_are_rejected() -> None:
     for wrong in (-1.0, 0.5, 7.0, np.nan):
         rows = np.zeros((3, SequenceLayout(2, 1, 4).width), np.float32)
         rows[1, -1] = wrong
-        with pytest.raises(ValueError, match="are not valid episode steps"):
-            empty(10, length=4).restore_rows(0, rows)
+        buffer = empty(10, length=4)
+        with pytest.raises(ValueError, match="rows 0 to 3 are not valid episode steps"):
+            buffer.restore_rows(0, rows)
+        assert buffer.added == 0
     buffer = buffer_of(rounds=2)
     with pytest.raises(ValueError, match="last row of each episode must be in the buffer"):
         buffer.restore(buffer.state() | {"last": np.array([999, -1])})
