@@ -122,9 +122,14 @@ def save_agent(
         np.savez(new / "state.npz", **arrays)
         content = json.dumps({"format": _FORMAT, **document}, indent=1, allow_nan=False)
         (new / _DOCUMENT).write_text(content + "\n", encoding="utf-8")
-        if path.exists():
-            path.rename(Path(folder, "old"))
-        new.rename(path)
+        old = Path(folder, "old")
+        try:
+            if path.exists():
+                path.rename(old)
+            new.rename(path)
+        finally:  # an error or Ctrl-C between the two must not remove the old agent
+            if old.exists() and not path.exists():
+                old.rename(path)
 
 
 def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:

@@ -131,13 +131,25 @@ def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
         TD3(env, n_steps=3)
 
 
-def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
+def _interrupted(rename: Any, path: Path, target: Path) -> Path:
+    if path.name == "new":
+        raise KeyboardInterrupt  # after the old agent was moved away
+    return rename(path, target)
+
+
+def test_a_loaded_agent_makes_the_same_next_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small_config("td3", normalize_rewards=True, schedule="linear", schedule_steps=9)
     agent, buffer = TD3(*spaces(), config, seed=2), filled_buffer()
     agent.rewards.moments.update(np.array([[1.0], [4.0]]))
     agent.train(buffer, 3)
     agent.save(tmp_path / "agent")
     agent.save(tmp_path / "agent")  # the second save replaces the first
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda *paths: _interrupted(rename, *paths))
+    with pytest.raises(KeyboardInterrupt):
+        agent.save(tmp_path / "agent")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent"]
     same = TD3.load(tmp_path / "agent")
     assert (same.updates, same.config, same.seed) == (3, config, 2)
