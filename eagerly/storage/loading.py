@@ -57,10 +57,8 @@ def load_policy(
     if which not in (None, *WHICH):
         raise UsageError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     path = Path(run_dir)
-    if not settings and (found := _without_import(path)):
-        run, saved = found
-        return policy_of(run, which, saved)
-    return policy_of(open_run(path, None, settings, trust=trust), which)
+    run, saved = (None, None) if settings else _without_import(path)
+    return policy_of(run or open_run(path, None, settings, trust=trust), which, saved)
 
 
 def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> Policy:
@@ -70,20 +68,22 @@ def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> P
         return _policy(run, saved, which)
 
 
-def _without_import(path: Path) -> tuple[Run, Checkpoint] | None:
+def _without_import(path: Path) -> tuple[Run | None, Checkpoint | None]:
     """Opens the run of a custom agent that acts with a built-in actor, without importing the agent.
 
-    The returned run has the built-in settings that describe the actor. Returns None for other runs.
+    Returns:
+        The run, with the built-in settings that describe the actor, or None for other runs; and its
+        newest checkpoint, if this function has verified it.
     """
     document = read_document_of(path)
     agent, settings = document["agent"], document["settings"]
     if agent in agent_names():
-        return None
+        return None, None
     saved = required_checkpoint(path, with_replay=False)
     with _as_run_error(path):
         config = _actor_config(saved, settings)
         if config is None or config.actor or config.models:
-            return None
+            return None, saved
         run_config, history = check_saved(document), document["history"]
     return Run(path, agent, run_config, config, is_new=False, history=history), saved
 
