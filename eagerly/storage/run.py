@@ -435,8 +435,9 @@ def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> Usage
     flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
     return UsageError(
-        f"{path} is not trusted (you did not train it here) and would {described(named)}: add "
-        f"--trust (in Python trust=True) if you know that this is safe{instead}"
+        f"{path} is not trusted (you have trained no run with this path, these settings and these "
+        f"module locations) and would {described(named)}: add --trust (in Python trust=True) if "
+        f"you know that this is safe{instead}"
     )
 
 

@@ -118,7 +118,7 @@ def test_untrusted_modules_are_reported_in_one_line_and_not_imported(
         (line,) = result.output.splitlines()
         place = stage.folder / "evil.py"
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
-    with pytest.raises(RunError, match=r"is not trusted \(you did .*\) and would import"):
+    with pytest.raises(RunError, match=r"is not trusted \(you have .*\) and would import"):
         Trainer(open_run(stage.run, None, {"steps": 160})).close()
     if role in ("agent", "env"):  # a policy with a built-in actor needs neither
         load_policy(stage.run)
@@ -329,7 +329,10 @@ def test_a_name_that_resolves_to_another_module_elsewhere_is_not_trusted(
     for words in ([], ["--trust"]):
         result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
         assert (result.exit_code, stage.ran) == (2, False), result.output
-    assert "--init-from: ../mine is not trusted (you did not train it here)" in result.output
+    assert (
+        "--init-from: ../mine is not trusted (you have trained no run with this path, "
+        in result.output
+    )
 
 
 def test_trust_in_a_run_does_not_depend_on_the_working_directory(
