@@ -28,6 +28,11 @@ class _SnapshotCache:
         self._has_snapshot = hasattr(actor, "snapshot")
         self._concrete: Callable[..., Any] | None = None
 
+    @property
+    def model(self) -> Any:
+        """The model of a custom actor, with the current weights; otherwise, the actor itself."""
+        return getattr(self._actor, "model", self._actor)
+
     def weights(self) -> tuple[tf.Tensor, ...]:
         """Returns the weights for `refresh`. Call it inside the compiled update function."""
         if not self._has_snapshot:

@@ -50,6 +50,9 @@ class CustomModel:
         dtype: Dtype of the outputs.
         normalization: Applied to observations first.
 
+    Attributes:
+        model: As given.
+
     Raises:
         ValueError: If the model cannot be called in its role, owns no trainable variables, creates
             variables in every call, or uses variables that it does not own. Also if the outputs do
@@ -73,7 +76,7 @@ class CustomModel:
                 f"the factory of the {self.role} must return a callable model; it returned "
                 f"{model!r}"
             )
-        self._model, self._head, self._normalization = model, head, normalization
+        self.model, self._head, self._normalization = model, head, normalization
         self.name, self.variable_dtype = name, dtype
         inputs = len(getattr(model, "inputs", None) or ()) if isinstance(model, keras.Model) else 0
         self._takes_list = inputs > 1
@@ -89,7 +92,7 @@ class CustomModel:
     @property
     def needs_autograph(self) -> bool:
         """True if the model may branch on tensors in Python. Keras models never can."""
-        return not type(self._model).__call__.__module__.startswith("keras.")
+        return not type(self.model).__call__.__module__.startswith("keras.")
 
     @property
     def trainable_variables(self) -> list[CustomVariable]:
@@ -99,7 +102,7 @@ class CustomModel:
     @property
     def losses(self) -> list[tf.Tensor]:
         """Penalties declared by a Keras model."""
-        return list(getattr(self._model, "losses", ()))
+        return list(getattr(self.model, "losses", ()))
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps observations to scores `[B, A]`, or observations and actions to `[n_critics, B]`."""
@@ -113,7 +116,7 @@ class CustomModel:
             arguments = [tf.concat(arguments, axis=-1)]
         more = {self._training: training} if self._training else {}
         with tf.name_scope(self.name):
-            found = self._model(*arguments, **more)
+            found = self.model(*arguments, **more)
         return tf.cast(found, self.variable_dtype)
 
     def _convert_output(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
@@ -127,8 +130,8 @@ class CustomModel:
     @property
     def _label(self) -> str:
         """The description of the model in messages: its role and class, and its name, if any."""
-        name = getattr(self._model, "name", None)
-        return f"the {self.role} {type(self._model).__name__}" + (f" {name!r}" if name else "")
+        name = getattr(self.model, "name", None)
+        return f"the {self.role} {type(self.model).__name__}" + (f" {name!r}" if name else "")
 
     def _preprocess(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Normalizes observations and removes their mask."""
@@ -152,7 +155,7 @@ class CustomModel:
             ]
             output, tape, created = self._trial_call(inputs)
             if not self.variables:
-                self.variables = named_variables(self._model)
+                self.variables = named_variables(self.model)
                 if self._normalization is not None:
                     self.variables += named_variables(self._normalization)
                 if not self.trainable_variables:
@@ -215,7 +218,7 @@ class CustomModel:
             gradient = gradients.pop(0)
             if gradient is None and (name == "action" or not self._depends_on_observation(inputs)):
                 raise ValueError(f"the output of {self._label} does not depend on the {name}")
-        idle = getattr(self._model, "without_gradient", lambda *inputs: ())(
+        idle = getattr(self.model, "without_gradient", lambda *inputs: ())(
             *self._preprocess(*inputs)
         )
         for variable, gradient in zip(trainable, gradients, strict=True):
@@ -238,7 +241,7 @@ class CustomModel:
         Raises:
             ValueError: If the model cannot be compiled.
         """
-        if mode == "xla" and not getattr(self._model, "compiles", True):
+        if mode == "xla" and not getattr(self.model, "compiles", True):
             raise ValueError(
                 f"XLA cannot compile the model {self.name}: set mode to graph or eager"
             )

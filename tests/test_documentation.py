@@ -44,6 +44,7 @@ SMALLER = {
     '"memory": "gru", "steps"': '"memory": "gru", "memory_units": 8, "sequence_length": 3, "steps"',
     '"sequence_length": 8': '"sequence_length": 3',
     "TD3(env, ": 'TD3(env, mode="eager", ',
+    "(2,)), actor=": '(2,)), mode="eager", actor=',
     "updates=50": "updates=2",
     "updates=10)": "updates=2)",
 }

@@ -164,7 +164,8 @@ def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
         raise UsageError(
             "only built-in actors can be exported, and this policy runs in TensorFlow: export its "
-            "network with Keras, model.export(folder)"
+            "network with Keras, eagerly.load_policy(run_dir).actor.model.export(folder), see "
+            "docs/own-models.md"
         )
     network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):
