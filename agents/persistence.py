@@ -146,6 +146,11 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
         OSError: If a file cannot be read.
         ValueError: If the files do not contain this agent.
     """
+    if (path / "config.json").is_file():
+        raise ValueError(
+            f"{path} is a run directory, not an agent saved with save: use eagerly.load_policy to "
+            "load its policy, or eagerly.resume to continue it"
+        )
     document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
     kinds = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
     if not isinstance(document, dict) or document.keys() != kinds.keys():

@@ -14,6 +14,11 @@ from typing import Any
 INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
 
 
+def problem_of(error: BaseException) -> str:
+    """Returns the message of an error, preceded by its type unless that is `ValueError`."""
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
 class RunError(RuntimeError):
     """An error in a run that the user can correct, reported in one message."""
 

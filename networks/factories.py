@@ -30,8 +30,8 @@ def factory_of(given: str | Factory, role: str) -> Factory:
     if given.startswith(FACTORY):
         raise ValueError(
             f"the {role} was created by the Python {given}, which cannot be imported by name: pass "
-            f"this factory again from your program, as {{'{role}': the_factory}}, with the other "
-            "settings"
+            f"this factory again from Python, as in load_policy(run_dir, {role}=...) or "
+            f"resume(run_dir, {role}=...)"
         )
     found = import_object(*split_name(given, role, "module:factory"), f"{role} {given!r}")
     if not callable(found):

@@ -95,9 +95,7 @@ def _as_run_error(path: Path) -> Iterator[None]:
     except RunError:
         raise
     except Exception as error:  # run directories are untrusted input
-        raise RunError(
-            f"the policy of {path} does not match its settings: {summary(error)}"
-        ) from error
+        raise RunError(f"the policy of {path} cannot be loaded: {summary(error)}") from error
 
 
 def _actor_config(saved: Checkpoint, settings: Mapping[str, Any]) -> AgentConfig | None:

@@ -564,7 +564,7 @@ MISTAKES = {
         lambda o, a: Ended(1, lambda x: x + float(x.numpy().max()), 6),
         r"the critic Ended .*cannot be called in a graph.*\(.*test_own_models.py:\d+, in ",
     ),
-    "of a program": ("factory __main__:f", "", "pass this factory again from your program"),
+    "of a program": ("factory __main__:f", "", "pass this factory again from Python"),
 }
 
 

@@ -167,6 +167,9 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
         TD3(*spaces(), small_config("td3")).save(tmp_path / "notes")
     with pytest.raises(FileNotFoundError):
         TD3.load(tmp_path / "notes")
+    (tmp_path / "notes" / "config.json").touch()
+    with pytest.raises(ValueError, match=r"notes is a run directory, .*: use eagerly\.load_policy"):
+        TD3.load(tmp_path / "notes")
     with pytest.raises(TypeError, match="TD3 requires a config of type TD3Config; got DDPGConfig"):
         TD3(*spaces(), eagerly.DDPGConfig())
     for name in ("networks.index", "state.npz", "agent.json"):
