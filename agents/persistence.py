@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from eagerly.networks.models import check_same
 from eagerly.state import packed, unpacked
 
 _DOCUMENT, _FORMAT = "agent.json", 1
@@ -77,21 +78,16 @@ class VariableCheckpoint:
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         saved = {
-            key: (tuple(shape), dtypes[key])
+            _name(key): f"{dtypes[key].name} of shape {tuple(shape)}"
             for key, shape in shapes.items()
             if key != "_CHECKPOINTABLE_OBJECT_GRAPH"
         }
         own = {
-            _key(group, path): (tuple(variable.shape), variable.dtype)
+            f"{group}/{path}": f"{variable.dtype.name} of shape {tuple(variable.shape)}"
             for group, variables in self._groups.items()
             for path, variable in variables.items()
         }
-        for key in sorted(saved.keys() | own.keys()):
-            if saved.get(key) != own.get(key):
-                raise ValueError(
-                    f"{prefix} contains other variables than the agent: {key} is "
-                    f"{saved.get(key, 'missing')} there and {own.get(key, 'missing')} in the agent"
-                )
+        check_same(saved, own)
         self._checkpoint.read(prefix).assert_consumed()
 
 
@@ -101,7 +97,8 @@ def save_agent(
     """Writes an agent to a directory, which appears only once it is complete.
 
     Args:
-        path: The directory. An agent saved there before is replaced.
+        path: The directory. An agent saved there before is replaced. If the process is killed
+            between the two renames, both agents remain in a hidden directory next to it.
         document: A description of the agent that JSON can represent.
         state: The agent's state.
         checkpoint: The agent's variables.
@@ -224,10 +221,10 @@ def check_loadable(acting: Any, another: Any) -> None:
         )
 
 
-def _key(group: str, path: str) -> str:
-    """Returns the key that `tf.train.Checkpoint` uses for a variable in a dictionary."""
-    escaped = path.replace(".", "..").replace("/", ".S")
-    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+def _name(key: str) -> str:
+    """Returns `group/path` for the key that `tf.train.Checkpoint` uses in a dictionary."""
+    escaped = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+    return re.sub(r"\.(\.|S)", lambda found: found[1].replace("S", "/"), escaped)
 
 
 def os_error(error: tf.errors.OpError) -> OSError:

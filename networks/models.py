@@ -79,12 +79,25 @@ def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
     Raises:
         ValueError: If a path or a shape differs. The model is then unchanged.
     """
-    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
-    given = {path: values.shape for path, values in weights.items()}
-    if shapes != given:
-        raise ValueError(f"expected weights {shapes}, got {given}")
+    given = {path: f"of shape {values.shape}" for path, values in weights.items()}
+    check_same(given, {v.path: f"of shape {tuple(v.shape)}" for v in model.variables})
     for variable in model.variables:
         variable.assign(weights[variable.path])
+
+
+def check_same(saved: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Compares descriptions of saved variables with those of a network, by name.
+
+    Raises:
+        ValueError: If they differ. The message names the first different variable.
+    """
+    for name in sorted(saved.keys() | own.keys()):
+        there, here = (each.get(name, "missing") for each in (saved, own))
+        if there != here:
+            raise ValueError(
+                "trained networks cannot change their layers, sizes or precision, but "
+                f"{name} is {there} in the saved weights and {here} in this network"
+            )
 
 
 def weights_by_path(model: Model) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from eagerly.agents import agent_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError, UsageError
 from eagerly.importing import FACTORY, check_outside
-from eagerly.settings import Requirement, flag_name
+from eagerly.settings import Requirement, flag_name, with_tuples
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.documents import write_document
 from eagerly.storage.evaluations import Results
@@ -49,7 +49,6 @@ from eagerly.storage.trust import (
 
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
-_OF_EPISODES = ("env", "env_kwargs", "seed")  # episodes can be replayed only with the same values
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
 # None of these directories may be a link. Parents come first.
@@ -120,15 +119,14 @@ class Run:
         """Returns all settings, of run and agent, by name."""
         return as_saved(self.config, self.agent_config)
 
-    def changed_episodes(self, document: Mapping[str, Any]) -> list[str]:
-        """Returns the settings that determine episodes and differ from those of a checkpoint.
+    def changes(self, document: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Returns the old and new values of settings that were overridden since a checkpoint.
 
         Args:
             document: The content of `config.json` when the checkpoint was saved, not validated.
         """
-        mine, saved = self.settings(), document.get("settings")
-        saved = saved if isinstance(saved, dict) else {}
-        return [name for name in _OF_EPISODES if saved.get(name) != mine[name]]
+        saved = document.get("settings")
+        return _changes(with_tuples(saved) if isinstance(saved, dict) else {}, self.settings())
 
     def environment(self) -> EnvironmentMaker:
         """Returns the factory of the run's environment, and imports its package if needed.
@@ -335,8 +333,7 @@ def _continued(
     config, agent_config = build(saved_agent, saved | settings)
     _check_effect(config, agent_config, given)
     wanted = as_saved(config, agent_config)
-    unequal = {name for name in wanted if wanted[name] != saved[name]} - RESUMABLE
-    changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
+    changed = _changes(saved, wanted)
     if changed and not override:
         lines = "".join(
             f"  {flag_name(name)}: the run has {format_setting(old)}, you gave "
@@ -358,6 +355,15 @@ def _continued(
         trusts_init_from=trusted and "init_from" in given,
         untrusted=untrusted,
     )
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Returns both values of each setting that differs and can affect the result."""
+    return {
+        name: [old[name], value]
+        for name, value in new.items()
+        if name in old and name not in RESUMABLE and old[name] != value
+    }
 
 
 def _check_fixed(

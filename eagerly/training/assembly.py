@@ -24,8 +24,8 @@ from eagerly.errors import RunError, UsageError
 from eagerly.importing import imported_for
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.state import Stateful
+from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import RunConfig
-from eagerly.storage.manifest import published
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
@@ -83,11 +83,14 @@ class Assembly:
         }
 
 
-def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assembly:
+def assemble(
+    run: Run, newest: Checkpoint | None, progress: Callable[[], str], opened: ExitStack
+) -> Assembly:
     """Builds the components of a run, without writing to its directory.
 
     Args:
         run: The run.
+        newest: Its newest intact checkpoint, if any.
         progress: Returns the progress of the run as text, for the message about a hanging
             environment.
         opened: Receives the resources that must be closed.
@@ -117,11 +120,11 @@ def assemble(run: Run, progress: Callable[[], str], opened: ExitStack) -> Assemb
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
-    repeats, manifests = None, published(run.path)
+    repeats = None
     # The newest checkpoint contains the result of the check, unless the environment has changed
     # since. The change may precede this process: a killed run may not have saved a checkpoint.
-    changed = run.changed_episodes(manifests[-1].config) if manifests else ["env"]
-    if config.check_env and {"env", "env_kwargs"} & set(changed):
+    changed = run.changes(newest.manifest.config).keys() if newest else {"env"}
+    if config.check_env and {"env", "env_kwargs"} & changed:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # the check makes dozens of steps and resets
             masks = run.agent_config.action_masks

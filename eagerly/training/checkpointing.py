@@ -6,7 +6,7 @@ import errno
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,10 +15,12 @@ import tensorflow as tf
 from eagerly.errors import RunError, UsageError, summary
 from eagerly.settings import flag_name
 from eagerly.spaces.serialization import recorded_spaces
-from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
+from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
 from eagerly.storage.manifest import has_evaluation_at_end
 from eagerly.storage.run import Run
+from eagerly.storage.run_settings import format_setting
+from eagerly.storage.trust import FACTORIES
 from eagerly.training.assembly import Assembly
 from eagerly.training.hardware import conditions, differing
 from eagerly.training.warm_start import warm_start
@@ -70,7 +72,7 @@ class Checkpoints:
         """Resumes the run from its newest checkpoint, or starts it, and opens its files.
 
         Args:
-            newest: The newest intact checkpoint, if the caller has already found it.
+            newest: The newest intact checkpoint, if any.
 
         Returns:
             The remaining work of the newest round, see `Evaluator.pending`.
@@ -81,32 +83,22 @@ class Checkpoints:
         """
         run, parts = self._run, self._parts
         try:
-            saved = self._restore_or_start(newest)
+            self._restore_or_start(newest)
             # Nothing on disk has changed so far: a run that cannot be resumed stays intact.
             run.write(parts.collector.steps)  # finalizes a generated directory name
-            self._open(saved)
-            parts.summaries.open(run, parts.agent, parts.collector.steps, saved)
+            self._open(newest)
+            parts.summaries.open(run, parts.agent, parts.collector.steps, newest)
         except FloatingPointError as error:
             raise RunError(f"before step {parts.collector.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
             raise RunError(f"{run.path} cannot be used: {error}") from error
-        return saved.manifest.pending if saved else ()
+        return newest.manifest.pending if newest else ()
 
-    def _restore_or_start(self, newest: Checkpoint | None) -> Checkpoint | None:
-        """Restores the newest checkpoint and returns it; without one, starts the environments.
-
-        Apart from locking a saved run, this leaves the disk unchanged.
-        """
+    def _restore_or_start(self, newest: Checkpoint | None) -> None:
+        """Restores the newest checkpoint or, without one, starts the environments."""
         run, parts = self._run, self._parts
-        if not run.is_new:
-            run.lock()
-            newest = newest or newest_checkpoint(run.path)
         if newest:
-            if changed := run.changed_episodes(newest.manifest.config):
-                flags = " and ".join(map(flag_name, changed))
-                parts.collector.environments.why_changed = f"{flags} changed"
-            # Different spaces mean a different environment; only an override allows that.
-            _restore(newest, self._contents, None if run.overridden else self._spaces)
+            self._restore(newest)
             self._after_restoring()
         elif run.config.init_from:
             warm_start(run, parts.agent, self._spaces)
@@ -117,7 +109,44 @@ class Checkpoints:
             raise UsageError(f"--updates-per-call: {error}") from error
         if not newest:
             parts.collector.begin()
-        return newest
+
+    def _restore(self, saved: Checkpoint) -> None:
+        """Restores a checkpoint, without changing anything on disk.
+
+        Raises:
+            RunError: If the spaces or the saved state do not match the settings.
+            FloatingPointError: If an environment returns a value that is not finite.
+        """
+        run, manifest = self._run, saved.manifest
+        changed = run.changes(manifest.config)
+        # Episodes can be replayed only with the same values.
+        if different := sorted({"env", "env_kwargs", "seed"} & changed.keys()):
+            flags = " and ".join(map(flag_name, different))
+            self._parts.collector.environments.why_changed = f"{flags} changed"
+        # Different spaces mean a different environment; only an override allows that.
+        if not changed and self._spaces != manifest.spaces:
+            raise RunError(
+                f"the environment's spaces have changed: got {self._spaces}, expected "
+                f"{manifest.spaces}. Resume with the environment version that the run started "
+                "with, or use a new --run-dir."
+            )
+        try:
+            saved.restore(self._contents)
+        except (RunError, FloatingPointError):
+            raise
+        except Exception as error:  # a run directory is untrusted input
+            problem = summary(error)
+            if causes := _different_settings(run, changed):
+                raise UsageError(
+                    f"{run.path} cannot be resumed with {causes}: {problem}. Undo the change, or "
+                    "start a new run in another --run-dir"
+                ) from error
+            raise RunError(f"the checkpoint does not match the settings: {problem}") from error
+        if differing_conditions := differing(manifest.conditions, conditions()):
+            _log.warning(
+                "resumed, but results may differ from an uninterrupted run in the last bits: %s",
+                "; ".join(differing_conditions),
+            )
 
     def _after_restoring(self) -> None:
         # Scores may not be comparable across an override: restart the search for the best policy.
@@ -195,32 +224,13 @@ class Checkpoints:
             self.start_clock()
 
 
-def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | None) -> None:
-    """Restores a checkpoint, without changing anything on disk.
-
-    Args:
-        saved: The checkpoint.
-        contents: The newly built components to restore.
-        spaces: The environment's spaces, as stored in checkpoints; None to accept different spaces.
-
-    Raises:
-        RunError: If the saved state does not match the settings.
-        FloatingPointError: If an environment returns a value that is not finite.
-    """
-    manifest = saved.manifest
-    if spaces not in (None, manifest.spaces):
-        raise RunError(
-            f"the environment's spaces have changed: got {spaces}, expected {manifest.spaces}. "
-            "Resume with the environment version that the run started with, or use a new --run-dir."
-        )
-    try:
-        saved.restore(contents)
-    except (RunError, FloatingPointError):
-        raise
-    except Exception as error:  # a run directory is untrusted input
-        raise RunError(f"the checkpoint does not match the settings: {summary(error)}") from error
-    if changed := differing(manifest.conditions, conditions()):
-        _log.warning(
-            "resumed, but results may differ from an uninterrupted run in the last bits: %s",
-            "; ".join(changed),
-        )
+def _different_settings(run: Run, changed: Mapping[str, Sequence[Any]]) -> str:
+    """Lists the settings that were overridden, and the custom code that may have been edited."""
+    found = [
+        f"{flag_name(name)} {format_setting(new)} instead of {format_setting(old)}"
+        for name, (old, new) in changed.items()
+    ]
+    values = {"agent": run.agent, **run.settings()}
+    code = {name: values.get(name, "") for name in ("agent", *FACTORIES) if name not in changed}
+    found += [f"{name} {value}" for name, value in code.items() if ":" in value]
+    return " and ".join(found)

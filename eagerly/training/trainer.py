@@ -13,7 +13,7 @@ import tensorflow as tf
 from eagerly.agents.algorithm import algorithm_errors
 from eagerly.errors import RunError, RunStoppedError
 from eagerly.policies.policy import Policy
-from eagerly.storage.checkpoint_reader import Checkpoint
+from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callback_runner import CallbackRunner
@@ -59,7 +59,10 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         with ExitStack() as opened:
             opened.callback(run.unlock)
             self._callbacks = CallbackRunner(callbacks)
-            parts = assemble(run, lambda: f"after step {self.steps}", opened)
+            if not run.is_new:
+                run.lock()
+                newest = newest or newest_checkpoint(run.path)
+            parts = assemble(run, newest, lambda: f"after step {self.steps}", opened)
             self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
             self.observations, self.actions = self.agent.observations, self.agent.actions
             self.budget, self.policies = parts.budget, parts.policies

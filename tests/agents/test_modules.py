@@ -258,6 +258,16 @@ def test_the_configured_learning_rate_survives_restoring(tmp_path: Path) -> None
     Module("none", Network()).keep_learning_rate()
 
 
+def test_a_saved_variable_of_another_shape_is_named(tmp_path: Path) -> None:
+    def checkpoint(size: int) -> VariableCheckpoint:
+        return VariableCheckpoint(net=[tf.Variable(tf.zeros((2, size)), name="a.S/kernel")])
+
+    checkpoint(3).write(str(tmp_path / "saved"))
+    message = r"net/a.S/kernel:0 is float32 of shape \(2, 3\) in .* float32 of shape \(2, 4\) in"
+    with pytest.raises(ValueError, match=message):
+        checkpoint(4).read(str(tmp_path / "saved"))
+
+
 # --- in an agent --------------------------------------------------------------------------------
 
 

@@ -92,8 +92,10 @@ def test_an_override_is_recorded(tmp_path: Path) -> None:
     path = started(tmp_path)
     run = open_run(path, "td3", {"tau": 0.5, "steps": 5}, override=True)
     assert run.overridden == {"tau": [0.005, 0.5]}
+    before = open_run(path, None, {}).document()
     run.write(steps=3)
     again = open_run(path, None, {})
+    assert again.changes(before) == {"tau": [0.005, 0.5]}
     assert again.agent_config.tau == 0.5
     assert not again.overridden
     assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, {"tau": [0.005, 0.5]})

@@ -162,12 +162,28 @@ def test_resuming_with_different_spaces_is_rejected(train: TrainRun, tmp_path: P
     class Widened(Counting):
         """Its action space changes before the run is resumed, as after an update of its package."""
 
+        resets = 0
+
+        def reset(self, **given: Any) -> Any:
+            Widened.resets += 1
+            return super().reset(**given)
+
     settings: dict[str, Any] = {"env": Widened, "check_env": False, "evaluate_every_steps": 10**6}
     train(**settings, steps=150)
     Widened.action_space = type(Counting.action_space)(-1.0, 4.0, (2,))
     with pytest.raises(RunError, match="the environment's spaces have changed"):
         train(env=Widened, steps=200)
-    assert_whole(tmp_path / "run", 150)
+    run = tmp_path / "run"
+    assert_whole(run, 150)
+    # After an override of the environment, its spaces may differ, even if the process was killed
+    # before the next checkpoint, or that checkpoint is damaged.
+    given = {"env": Widened, "env_kwargs": {"length": 5}, "steps": 160}
+    Trainer(open_run(run, None, given, override=True)).close()
+    train(env=Widened, check_env=False)
+    next(run.glob("checkpoints/*160-*/networks.index")).write_text("")
+    Widened.resets = 0
+    Trainer(open_run(run, None, {"env": Widened, "check_env": True})).close()
+    assert Widened.resets > 10  # the older checkpoint has another environment: check it again
 
 
 def test_environment_instances_with_different_spaces_are_rejected(train: TrainRun) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eagerly import load_policy, open_run
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from tests.agents.test_own_models import functional_critic, late_actor, sequential_actor, sharing
 from tests.small_runs import TrainRun
 
@@ -24,7 +24,16 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
     acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
     again = "factory tests.agents.test_own_models:late_actor, .*: pass this factory again"
-    with pytest.raises(RunError, match=again):
+    np.testing.assert_allclose(policy.actor.model(observation[np.newaxis]), acted, 1e-5)
+
+    def edited(observation_space: Any, action_space: Any) -> Any:
+        return sequential_actor(observation_space, action_space)
+
+    edited.__module__, edited.__qualname__ = late_actor.__module__, late_actor.__qualname__
+    message = r"with actor factory .*: trained .* shape \(8,\) in .* missing in this network"
+    with pytest.raises(UsageError, match=message):
+        train(actor=edited, steps=300)
+    with pytest.raises(RunError, match="cannot be loaded: the actor was created .* " + again):
         load_policy(tmp_path / "run", "latest")
     with pytest.raises(RunError, match=again):
         train(steps=300)

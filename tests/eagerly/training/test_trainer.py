@@ -22,8 +22,9 @@ from tensorflow.python.framework import ops
 from eagerly import TD3, Trainer, load_policy, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.export.played_episodes import play_episodes
+from eagerly.settings import flag_name
 from eagerly.storage.checkpoint_reader import resumable_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import RESUMABLE, RunConfig
@@ -707,8 +708,14 @@ def test_an_unsupported_environment_is_rejected_before_anything_is_written(
 def test_an_incompatible_override_leaves_the_run_unchanged(train: TrainRun, tmp_path: Path) -> None:
     train(steps=150)
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    for settings in ({"hidden_sizes": (16,)}, {"precision": "float64"}, {"env": "Hopper-v5"}):
-        with pytest.raises(RunError, match="does not match the settings"):
+    for settings, difference in (
+        ({"hidden_sizes": (16,)}, r"float32 of shape \(8, 1\) .* float32 of shape \(16, 1\) in"),
+        ({"precision": "float64"}, r"float32 of shape \(1,\) .* float64 of shape \(1,\) in"),
+        ({"env": "Hopper-v5"}, r"float32 of shape \(1,\) .* float32 of shape \(3,\) in"),
+    ):
+        (flag,) = map(flag_name, settings)
+        message = f"cannot be resumed with {flag} .* instead of .*: trained .* {difference} this"
+        with pytest.raises(UsageError, match=message):
             train(override=True, **settings)
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 

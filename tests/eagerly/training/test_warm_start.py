@@ -89,7 +89,7 @@ def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa
     np.testing.assert_allclose(np.transpose([low, high])[:4], ranges, 1e-5, 2.0**-10)
     assert not second.agent.acting._quantization.is_first()
     train("third", steps=50, quantize="int8", **common)
-    with pytest.raises(RunError, match="is incompatible with this run's: expected weights"):
+    with pytest.raises(RunError, match="is incompatible with this run's: trained networks cannot"):
         train("fourth", init_from=str(tmp_path / "third"), **common)
 
 

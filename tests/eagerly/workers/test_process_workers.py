@@ -355,7 +355,7 @@ def test_a_failing_worker_is_reported_with_the_step_of_the_run(
 @pytest.mark.usefixtures("no_child_left")
 def test_a_trainer_that_cannot_start_leaves_no_processes(train: TrainRun) -> None:
     train(env="Long-v0", num_envs=2, steps=20)
-    with pytest.raises(RunError, match="does not match the settings") as kept:
+    with pytest.raises(RunError, match="cannot be resumed with --hidden-sizes 9,9") as kept:
         train(hidden_sizes=(9, 9), collectors="processes", override=True)
     assert kept
 
