@@ -14,11 +14,6 @@ from typing import Any
 INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
 
 
-def problem_of(error: BaseException) -> str:
-    """Returns the message of an error, preceded by its type unless that is `ValueError`."""
-    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-
-
 class RunError(RuntimeError):
     """An error in a run that the user can correct, reported in one message."""
 
@@ -46,11 +41,13 @@ def summary(error: BaseException) -> str:
     """Returns the type and message of an error in one line, and the line of user code that failed.
 
     For example "NameError: name 'size' is not defined (my_env.py:12, in reset)". If a library
-    raised the error while handling one from user code, the latter is described.
+    raised the error while handling one from user code, the latter is described. The type is
+    omitted if it is `ValueError` and no user code was running.
     """
     blamed, place = _blamed(error)
     traced = getattr(blamed, "ag_error_metadata", None)  # TensorFlow adds a traceback to messages
     told = traced.cause_message if traced else f"{type(blamed).__name__}: {blamed}"
+    told = told if place else told.removeprefix("ValueError: ")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", told)  # Keras prints in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return " ".join(lines[:3]).removesuffix(":") + (f" ({place})" if place else "")

@@ -44,11 +44,6 @@ KINDS = [
     pytest.param("ddpg", "gru", id="ddpg-gru"),
     pytest.param("td3", "attention", id="td3-attention"),
 ]
-# Compiling with XLA takes ten seconds for each of `KINDS`, and their programs differ little.
-COMPILED = [
-    pytest.param(*kind.values, id=kind.id, marks=() if "gru" in kind.values else pytest.mark.long)
-    for kind in KINDS
-]
 SMALL = {
     "memory_units": 8,
     "sequence_length": 6,
@@ -101,8 +96,9 @@ FILLS = {"huge": 1e38, "nan": np.nan}
         pytest.param("td3", "lstm", "huge", "eager", id="td3-lstm-huge"),
         *(pytest.param(*kind.values, "nan", "eager", id=f"{kind.id}-nan") for kind in KINDS),
         *(
-            pytest.param(*kind.values, "nan", "xla", id=f"{kind.id}-nan-xla", marks=kind.marks)
-            for kind in COMPILED
+            # Compiling with XLA takes ten seconds. test_cores.py tests gradients in every mode.
+            pytest.param(*kind.values, "nan", "xla", id=f"{kind.id}-xla", marks=pytest.mark.long)
+            for kind in KINDS
         ),
     ],
 )

@@ -152,11 +152,11 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
             pytest.param(
                 kind,
                 ("eager", "graph"),
-                marks=() if "Sonnet" in kind or "statistics" in kind else pytest.mark.long,
+                marks=() if "statistics" in kind else pytest.mark.long,
             )
             for kind in KINDS
         ),
-        *((kind, ("eager",)) for kind in ("sequential and functional", "tf.Module")),
+        *((kind, ("eager",)) for kind in ("sequential and functional", "Sonnet", "tf.Module")),
         *(
             # Compiling with XLA takes long.
             pytest.param(kind, ("eager", "xla"), marks=pytest.mark.long)

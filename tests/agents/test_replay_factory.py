@@ -122,7 +122,7 @@ class Chain(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"n_step": 3}, {"n_step": 3, "sampling": "lap"}, {"n_step": 2, "sampling": "prioritized"}],
+    [{"n_step": 3, "sampling": "lap"}, {"n_step": 2, "sampling": "prioritized"}],
 )
 def test_values_of_a_chain_converge_to_the_exact_ones(settings: dict[str, Any]) -> None:
     discount = 0.8

@@ -64,7 +64,7 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
     "settings",
     [
         {},
-        {"n_critics": 1, "policy_delay": 1},
+        pytest.param({"n_critics": 1, "policy_delay": 1}, marks=pytest.mark.long),
         {
             **{"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
             "hidden_sizes": (128, 16),  # width 128: cache-friendly gradient of `product`

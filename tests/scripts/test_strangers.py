@@ -184,6 +184,7 @@ def test_an_environment_error_in_an_evaluation_is_reported_with_its_step(
     assert isinstance(result.exception, SystemExit)
 
 
+@pytest.mark.long
 def test_a_closed_pipe_does_not_stop_training(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "scripts" / "train.py"), "td3", "--run-dir", "run"]
     settings = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}

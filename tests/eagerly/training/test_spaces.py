@@ -216,6 +216,7 @@ def test_an_observation_outside_its_space_is_reported(
         train(**GEARS, env_kwargs={"says": "nothing"}, check_env=False)
 
 
+@pytest.mark.long
 def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     settings = {
         "env": "Gears-v0",

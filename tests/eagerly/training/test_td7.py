@@ -97,6 +97,7 @@ def test_without_policy_checkpoints_updates_do_not_wait_for_episode_ends(train: 
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
 
+@pytest.mark.long  # test_algorithm.py tests this with TD3
 def test_a_resumed_run_makes_pending_updates_before_acting(train: TrainRun, tmp_path: Path) -> None:
     settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # an episode requires two updates
     straight = train("straight", **settings)

@@ -157,7 +157,7 @@ def test_remote_groups_continue_after_a_live_collector_is_restored() -> None:
     collector.close()
 
 
-@pytest.mark.parametrize("policy_lag", [0, 1])
+@pytest.mark.parametrize("policy_lag", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
     train: TrainRun, policy_lag: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,7 +196,11 @@ def test_a_run_is_the_same_with_any_collectors_even_if_some_are_killed(
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"memory": "gru", "memory_units": 8, "group_size": 2, "sequence_length": 4}, 1),
+        pytest.param(
+            {"memory": "gru", "memory_units": 8, "group_size": 2, "sequence_length": 4},
+            1,
+            marks=pytest.mark.long,
+        ),
         ({"normalize_observations": True, "exploration": "ornstein_uhlenbeck"}, 2),
     ],
     ids=["memory", "one group"],
