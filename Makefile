@@ -41,8 +41,8 @@ train: install  ## Train (ENV= AGENT= STEPS= SEED= or SEEDS=0..4 JOBS=, ARGS=); 
 tensorboard: install  ## Show TensorBoard for runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-# Two processes more than cores, because some tests wait for a process or a time limit.
-test test-long test-floors: JOBS := 4
+# One process more than cores, because some tests wait for a process or a time limit.
+test test-long test-floors: JOBS := 3
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

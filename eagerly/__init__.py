@@ -14,12 +14,12 @@ from typing import Any
 
 import lazy_loader
 
-from eagerly.importing import around_import
-from eagerly.version import __version__ as __version__
-
 # An editable install imports this file through a symlink. With the resolved path, debuggers and
 # tracebacks show the real files.
 __path__ = [str(Path(__file__).resolve().parent)]
+
+from eagerly.importing import around_import
+from eagerly.version import __version__ as __version__
 
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -512,7 +512,7 @@ MISTAKES = {
     "other inputs": (
         lambda o, a: linear(2, inputs=5),
         "",
-        r"cannot be called with float32 observation \(17, 4\): ValueError: ",
+        r"cannot be called with float32 observation \(17, 4\): .* Input 0",
     ),
     "out of bounds": (
         lambda o, a: linear(2, None),

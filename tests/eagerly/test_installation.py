@@ -18,8 +18,8 @@ from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT
 PROGRAM = """
 import site, sys
 site.addsitedir(sys.argv[1])
-import eagerly, eagerly.agents, eagerly.errors
-for module in (eagerly, eagerly.agents, eagerly.errors):
+import eagerly, eagerly.agents, eagerly.version
+for module in (eagerly, eagerly.agents, eagerly.version):
     print(module.__file__)
 """
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
@@ -60,14 +60,14 @@ def _run_beside(folder: Path, editable: Path, path: str = "") -> subprocess.Comp
 def test_a_program_next_to_the_clone_imports_the_package(editable: Path, tmp_path: Path) -> None:
     done = _run_beside(tmp_path / "projects", editable)
     assert done.stderr == ""
-    files = [".src/eagerly/__init__.py", "eagerly/agents/__init__.py", "eagerly/errors.py"]
+    files = [".src/eagerly/__init__.py", "eagerly/agents/__init__.py", "eagerly/version.py"]
     assert done.stdout.splitlines() == [str(ROOT / file) for file in files]
 
 
 def test_another_clone_on_pythonpath_takes_precedence(editable: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "eagerly"
     other.mkdir(parents=True)
-    for name in ("__init__", "agents", "errors"):
+    for name in ("__init__", "agents", "version"):
         (other / f"{name}.py").touch()
     done = _run_beside(tmp_path / "projects", editable, path=str(other.parent))
     assert done.stdout.splitlines()[0] == str(other / "__init__.py"), done.stderr

@@ -323,7 +323,7 @@ def test_invalid_exports_fail_immediately(
         export_policy(run, format="c", precision="int4", out=out)
     with pytest.raises(RunError, match="c does not support float16, only float32 or int8"):
         export_policy(run, format="c", precision="float16", out=out)
-    with pytest.raises(RunError, match=r"has no config\.json"):
+    with pytest.raises(RunError, match="does not exist: pass the path of a run directory"):
         export_policy(out, format="c", out=out)
     monkeypatch.setitem(FORMATS, "c", Format("x", "C", {"no_such": "no-such"}, ""))
     with pytest.raises(RunError, match=r"requires no-such: pip install 'eagerly\[export\]'"):
