@@ -38,8 +38,8 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
-# Compiling an update takes up to ten seconds, and all agents use the same code for it.
-LONG = {(mode, name) for mode in ("graph", "xla") for name in agent_names() if name != "td3"}
+# Compiling an update takes up to ten seconds, and all agents and modes use the same code for it.
+LONG = {(mode, name) for mode in ("graph", "xla") for name in agent_names()} - {("xla", "td3")}
 MODES_AND_AGENTS = [
     pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
     for mode in MODES

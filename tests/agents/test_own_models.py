@@ -156,7 +156,7 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
             )
             for kind in KINDS
         ),
-        *((kind, ("eager",)) for kind in ("sequential and functional", "Sonnet", "tf.Module")),
+        *((kind, ("eager",)) for kind in ("sequential and functional", "tf.Module")),
         *(
             # Compiling with XLA takes long.
             pytest.param(kind, ("eager", "xla"), marks=pytest.mark.long)

@@ -228,6 +228,7 @@ def test_calls_across_a_copy_are_rejected() -> None:
         small(copy_every=4).train(filled_buffer(), 3)
 
 
+@pytest.mark.long
 def test_target_noise_has_an_effect_once_values_are_not_clipped_to_0() -> None:
     found = []
     for settings in ({}, {"target_noise": 0.5}, {"target_noise_clip": 0.01}):

@@ -239,6 +239,7 @@ def test_the_critic_loss_applies_weights_and_masks() -> None:
 # --- an encoder ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_encoder_learns_to_predict() -> None:
     steps = random_transitions(500)
     push = np.concatenate([steps.action, -steps.action], axis=1)

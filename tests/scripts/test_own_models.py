@@ -24,6 +24,7 @@ FLAGS = [
 COMMANDS = re.findall(r"^eagerly train (td3 --env Pendulum.*) --steps 10000$", PAGE, re.M)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", COMMANDS)
 def test_custom_models_are_trained_resumed_and_evaluated(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

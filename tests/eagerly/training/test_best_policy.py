@@ -104,7 +104,11 @@ def test_a_run_without_an_evaluation_is_evaluated_once_at_its_end(tmp_path: Path
     assert scalars(run) == before
 
 
-@pytest.mark.parametrize("every", [100, 1000], ids=["after an untrained one", "alone"])
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(100, marks=pytest.mark.long), 1000],
+    ids=["after an untrained one", "alone"],
+)
 def test_the_final_evaluation_leaves_no_trace_in_an_extended_run(
     train: TrainRun, tmp_path: Path, every: int
 ) -> None:

@@ -87,14 +87,6 @@ CASES: dict[str, dict[str, Any]] = {
         "steps": 240,
         "replay_ratio": 0.02,
     },
-    "shared models, ddpg, correlated noise, normalised rewards": {
-        "agent": "ddpg",
-        "models": OWN + "linear_sharing",
-        "env": "Terminating-v0",
-        "num_envs": 2,
-        "exploration": "ornstein_uhlenbeck",
-        "normalize_rewards": True,
-    },
     "own models, normalised, policy checkpoints": {
         "env": "Regulator-v0",
         "policy_checkpoints": True,
@@ -108,8 +100,6 @@ CASES: dict[str, dict[str, Any]] = {
         "normalize_observations": True,
     },
     "lstm, rounds, full buffer": MEMORY | ROUNDS | {"memory": "lstm", "replay_capacity": 50},
-    "hindsight, normalised, full buffer": REPLAY
-    | {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
     "hindsight, prioritised, own models": REPLAY
     | {
         "agent": "ddpg",
@@ -126,6 +116,16 @@ CASES: dict[str, dict[str, Any]] = {
     | {"n_step": 3, "normalize_rewards": True, "normalize_observations": True},
 }
 LONG: dict[str, dict[str, Any]] = {
+    "shared models, ddpg, correlated noise, normalised rewards": {
+        "agent": "ddpg",
+        "models": OWN + "linear_sharing",
+        "env": "Terminating-v0",
+        "num_envs": 2,
+        "exploration": "ornstein_uhlenbeck",
+        "normalize_rewards": True,
+    },
+    "hindsight, normalised, full buffer": REPLAY
+    | {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
     "attention, graph, normalised": MEMORY
     | {"memory": "attention", "agent": "ddpg", "normalize_observations": True, "mode": "graph"},
     "hindsight, mixed actions": REPLAY | {"env": "ReachMixed-v0"},
@@ -191,6 +191,7 @@ def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun, plain: Trai
     _same(train("parts", steps=120), plain)
 
 
+@pytest.mark.long
 def test_collector_processes_give_the_same_bits_and_resume_exactly(train: TrainRun) -> None:
     settings = {**BRIEF, **REPLAY, "env": "ReachScaled-v0", "num_envs": 2, "agent": "ddpg"}
     settings |= {"exploration": "ornstein_uhlenbeck", "replay_capacity": 130}

@@ -187,6 +187,7 @@ def test_policy_lag_requires_a_policy_that_checkpoints_can_store(
         collector_of(2, 4, policy_lag=1)
 
 
+@pytest.mark.long
 def test_td7_assesses_episodes_started_by_a_policy_and_trains_at_the_end_of_a_round(
     train: TrainRun, tmp_path: Any
 ) -> None:

@@ -88,9 +88,8 @@ gymnasium.register("Stuck-v0", Stuck)
 """
 
 
-@pytest.mark.parametrize(
-    "second", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_stops_immediately_without_damage(
     tmp_path: Path, second: signal.Signals
 ) -> None:

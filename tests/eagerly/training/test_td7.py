@@ -130,6 +130,7 @@ def test_settings_that_determine_checkpoint_contents_cannot_change(tmp_path: Pat
         train_in(tmp_path / "run", policy_checkpoints=False, override=True)
 
 
+@pytest.mark.long
 def test_a_run_is_initialized_with_the_policy_of_another_one(
     train: TrainRun, tmp_path: Path
 ) -> None:
