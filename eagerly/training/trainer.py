@@ -223,8 +223,12 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._notify("on_rollout", rollout)
 
     def _learn(self) -> None:
-        with self._profile.call(), algorithm_errors(type(self.agent), "updating"):
-            metrics = self.agent.train(self.buffer, self.config.updates_per_call)
+        try:
+            with self._profile.call():
+                metrics = self.agent.train(self.buffer, self.config.updates_per_call)
+        except Exception:
+            with algorithm_errors(type(self.agent), "updating"):
+                raise
         self.budget.record_updates()
         self._notify("on_update", metrics)
 
