@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from eagerly.errors import RunError
-from eagerly.scripts.flags import format_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
 from eagerly.storage.run_document import read_settings
@@ -17,25 +17,25 @@ _THREADS = ("intra_op_threads", "inter_op_threads")
 
 
 def threads_of_new_runs(
-    typed: Collection[str], folder: Path, at_a_time: int
+    given: Sequence[Collection[str]], folders: Iterable[Path], at_a_time: int
 ) -> tuple[dict[str, int], str]:
     """Returns thread counts for new runs: those of existing runs, or a share of the cores.
 
-    All runs in a folder get the same thread counts, because different counts can change the last
-    bits of results.
+    All runs get the same thread counts, because different counts can change the last bits of
+    results.
 
     Args:
-        typed: Names of the settings that were given explicitly.
-        folder: Parent of the run directories.
+        given: Names of the settings that were given explicitly, for each run.
+        folders: Parents of the run directories, which are called `seed-N`.
         at_a_time: Number of runs trained at the same time.
 
     Returns:
         Thread counts by setting, for settings that were not given, and the reason for their values.
     """
-    names = [name for name in _THREADS if name not in typed]
+    names = [name for name in _THREADS if any(name not in each for each in given)]
     if not names:
         return {}, ""
-    for path in sorted(folder.glob("seed-*")):
+    for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
         with suppress(RunError):
             saved = read_settings(path)
             return {n: saved[n] for n in names if n in saved}, f"same as {path}"
@@ -57,15 +57,13 @@ def described_threads(runs: Sequence[Run], why: str) -> str:
         runs: New and existing runs.
         why: The reason returned by `threads_of_new_runs`.
     """
-    seeds: dict[str, list[int]] = {}
-    for run in runs:
-        config = run.config
-        counts = f"{config.intra_op_threads} x {config.inter_op_threads}"
-        seeds.setdefault(counts, []).append(config.seed)
-    if len(seeds) > 1:
-        kinds = "; ".join(f"{n} for seeds {format_seeds(found)}" for n, found in seeds.items())
+    found = Counter(
+        f"{run.config.intra_op_threads} x {run.config.inter_op_threads}" for run in runs
+    )
+    if len(found) > 1:
+        kinds = "; ".join(f"{counts} in {number} of them" for counts, number in found.items())
         return f"{kinds}: existing runs keep theirs"
-    (counts,) = seeds
+    (counts,) = found
     if not any(run.is_new for run in runs):
         return f"{counts} per run, as saved"
     return f"{counts} per run" + (f": {why}" if why else "")

@@ -33,6 +33,7 @@ from click.core import ParameterSource
 from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
+from eagerly.scripts.batch import train_batch
 from eagerly.scripts.commands import CommandGroup
 from eagerly.scripts.flags import (
     SettingsCommand,
@@ -44,7 +45,7 @@ from eagerly.scripts.flags import (
     resumable_options,
 )
 from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, sanitize, tell
-from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
+from eagerly.scripts.seeds import batch_of_seeds, seed_options
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results
@@ -191,8 +192,9 @@ def _train(
         echo(format_config(run.config, run.agent_config))
         return
     if agent and seeds is not None:
-        plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
-        train_seeds(plan, progress=progress)
+        options = {"override": override, "trust": trust, "profile_calls": profile_calls}
+        batch = batch_of_seeds(agent, seeds, jobs or 1, run_dir, typed, **options)
+        train_batch(batch, progress=progress)
         return
     # Ctrl-C aborts startup at once. SIGTERM, as sent by a cluster, takes effect only after the
     # run has advanced.
