@@ -97,7 +97,7 @@ def train_batch(batch: Batch, *, progress: bool = True) -> None:
         {each.path.parent for each in batch.runs},
         batch.at_a_time,
     )
-    jobs = _opened(batch, threads)
+    jobs = open_jobs(batch, threads)
     for job in jobs:
         manifests = published(job.run.path)
         if manifests:
@@ -140,8 +140,13 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _opened(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
-    """Opens the runs, which validates their settings, and returns their jobs."""
+def open_jobs(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
+    """Opens the runs, which validates their settings, and returns their jobs.
+
+    Args:
+        batch: The runs.
+        threads: Thread counts of new runs, by setting.
+    """
     words = ["--override"] * batch.override + ["--trust"] * batch.trust
     words += ["--profile-calls", str(batch.profile_calls)] * (batch.profile_calls > 0)
     jobs, checked = [], set()

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from eagerly.storage.run_document import read_document_of, results_of
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
+_GPUS = Path("/proc/driver/nvidia/gpus")  # has one directory per GPU
 _TICK = 0.1  # seconds between polls of the processes
 _END_OF_OUTPUT = 2000  # characters of output shown if a process fails without an error message
 
@@ -28,6 +30,16 @@ _END_OF_OUTPUT = 2000  # characters of output shown if a process fails without a
 def log_of(run: Path) -> Path:
     """Returns the log path of a run that `Job` trains, next to the run directory."""
     return run.with_name(f"{run.name}.log")
+
+
+def gpus() -> list[str]:
+    """Returns the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES, if it has several."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        found = [str(number) for number, _ in enumerate(_GPUS.glob("*"))]
+    else:
+        found = [name.strip() for name in listed.split(",")]
+    return found if len(found) > 1 else []
 
 
 @dataclass
@@ -41,6 +53,7 @@ class Job:
         steps: Last known number of completed environment steps.
         score: Return of the latest evaluation.
         state: "waiting", "running", "stopped", "failed" or "finished".
+        gpu: The only GPU that the process may use, as in CUDA_VISIBLE_DEVICES; "" for all.
     """
 
     name: str
@@ -49,6 +62,7 @@ class Job:
     steps: int = 0
     score: str = ""
     state: str = "waiting"
+    gpu: str = ""
     _process: TrainingProcess | None = None
     _reports: int = -1  # read end of the progress pipe
     _unread: bytes = b""
@@ -79,9 +93,12 @@ class Job:
             for end in (self._reports, write_end):
                 os.set_blocking(end, False)
             words = [*self.command, "--report-to", str(write_end)]
+            only = {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
             with lock_for_child(self.log) as lock:
                 inherited = [write_end, lock.fileno()]
-                self._process = TrainingProcess(words, self.log, pass_fds=inherited)
+                self._process = TrainingProcess(
+                    words, self.log, env=os.environ | only, pass_fds=inherited
+                )
         except BaseException:
             os.close(self._reports)
             raise
@@ -147,6 +164,7 @@ class Jobs:
         self._jobs, self._at_a_time, self._signals = jobs, at_a_time, signals
         self._waiting = [job for job in jobs if job.state == "waiting"]
         self._running: list[Job] = []
+        self._gpus = gpus() if at_a_time > 1 else []
         self._stopping = False
         self._failure = ""  # latest failure message without the run's path, to detect repeats
         self._bar = tqdm(
@@ -203,6 +221,8 @@ class Jobs:
             self._bar.update(sum(job.steps for job in self._jobs) - self._bar.n)
 
     def _start(self, job: Job) -> None:
+        used = Counter(other.gpu for other in self._running)
+        job.gpu = min(self._gpus, key=used.__getitem__, default="")
         try:
             job.start()
         except (OSError, ValueError) as error:

@@ -53,6 +53,7 @@ for words in (
     ("evaluate", "evaluate", "main", "Evaluate a trained policy and record a video."),
     ("export", "export", "main", "Export a trained policy to files that run without TensorFlow."),
     ("plot", "plot", "main", "Plot and compare learning curves."),
+    ("sweep", "sweep", "main", "Train all runs of a grid of settings."),
     ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
 ):
     main.add_command(_Lazy(*words))

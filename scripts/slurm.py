@@ -1,0 +1,76 @@
+"""Writes the runs of a batch as a job array for the cluster manager Slurm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from eagerly.errors import RunError, UsageError
+from eagerly.scripts.batch import Batch, check_folder, open_jobs
+from eagerly.scripts.output import tell
+from eagerly.storage.files import RunFiles
+
+# The batch shell receives SIGTERM 120 s before the time limit, forwards it to the training process
+# and waits until that has saved. Exit code 143 means that the run was saved because of SIGTERM.
+_SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --array=1-{count}%{jobs}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@120
+#SBATCH --output={logs}/slurm-%A_%a.log
+# Add the options of your cluster here, such as --partition, --time, --cpus-per-task and --gres.
+
+cd {here} || exit 1
+command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {commands})
+stop() {{ kill -TERM "$process" 2> /dev/null; }}
+trap stop TERM
+eval "exec $command" &
+process=$!
+wait "$process"
+code=$?
+while kill -0 "$process" 2> /dev/null; do  # a signal ended only `wait`
+    wait "$process"
+    code=$?
+done
+if [ "$code" -eq 143 ]; then
+    scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+fi
+exit "$code"
+"""
+
+
+def write_array(batch: Batch) -> None:
+    """Writes `array.sh` and `commands.txt`, and prints the command that submits them.
+
+    Line n of `commands.txt` trains or resumes the run of task n. The settings of all runs are
+    validated.
+
+    Raises:
+        RunError: If a run cannot be opened with its settings, a value contains a line break, or
+            the files cannot be written.
+    """
+    check_folder(batch.folder)
+    # Each task has the default number of threads, because tasks do not share cores.
+    lines = [shlex.join(job.command) for job in open_jobs(batch, {})]
+    if any("\n" in line for line in lines):
+        raise UsageError("commands.txt has one line per run: remove line breaks from all values")
+    script = _SCRIPT.format(
+        name=shlex.quote(batch.folder.name),
+        count=len(lines),
+        jobs=batch.at_a_time,
+        logs=batch.folder.absolute(),
+        here=shlex.quote(os.getcwd()),
+        commands=shlex.quote(str(batch.folder.absolute() / "commands.txt")),
+    )
+    try:
+        for each in batch.runs:  # the logs are next to the run directories
+            each.path.parent.mkdir(parents=True, exist_ok=True)
+        files = RunFiles(batch.folder)
+        files.write("commands.txt", [("\n".join(lines) + "\n").encode()])
+        files.write("array.sh", [script.encode()])
+    except OSError as error:
+        raise RunError(f"{batch.folder} cannot be written: {error}") from error
+    tell(f"{'tasks':<10}{len(lines)}, one per line of {batch.folder / 'commands.txt'}")
+    tell(f"{'submit':<10}{shlex.join(['sbatch', str(batch.folder / 'array.sh')])}")
