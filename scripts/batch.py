@@ -98,16 +98,6 @@ def train_batch(batch: Batch, *, progress: bool = True) -> None:
         batch.at_a_time,
     )
     jobs = open_jobs(batch, threads)
-    for job in jobs:
-        manifests = published(job.run.path)
-        if manifests:
-            job.steps = manifests[-1].steps
-            # A finished run whose settings are overridden is not skipped: its process reports the
-            # error.
-            run = job.run
-            reached = finished_by(run.path, manifests[-1], run.config, run.last_override)
-            if reached and not run.overridden:
-                job.state = "finished"
     try:
         for each in batch.runs:  # the logs are next to the run directories
             each.path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +153,14 @@ def open_jobs(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
                     run.environment()  # reports a missing environment once, not once per process
                     checked.add(run.config.env)
             more = "--run-dir", str(each.path), "--no-progress", *words
-            jobs.append(Job(each.name, run, train_command(each.agent, given, *more)))
+            job = Job(each.name, run, train_command(each.agent, given, *more))
+            if manifests := published(run.path):
+                job.steps = manifests[-1].steps
+                # A finished run whose settings are overridden is not skipped: its process reports
+                # the error.
+                reached = finished_by(run.path, manifests[-1], run.config, run.last_override)
+                job.state = "finished" if reached and not run.overridden else "waiting"
+            jobs.append(job)
     return jobs
 
 

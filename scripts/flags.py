@@ -9,9 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -153,28 +151,8 @@ def resumable_options() -> list[click.Option]:
     return [_option(each, "as saved") for each in settings if each.resumable]
 
 
-def read_config(path: Path, declared: Mapping[str, Setting]) -> dict[str, Any]:
-    """Reads settings by name from a TOML file.
-
-    Args:
-        path: The file.
-        declared: The declarations of the settings, by name. "none" stands for `Setting.none`.
-
-    Raises:
-        RunError: If the file cannot be read or is not valid TOML.
-    """
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from error
-    nones = {
-        name: each.none for name, each in declared.items() if each.none is not dataclasses.MISSING
-    }
-    return found | {name: none for name, none in nones.items() if found.get(name) == NONE}
-
-
 def format_config(*configs: Settings) -> str:
-    """Formats settings as TOML for `read_config`. Settings without effect become comments.
+    """Formats settings as TOML for `read_settings_file`. Settings without effect become comments.
 
     Raises:
         RunError: If TOML cannot represent a value, such as null.

@@ -150,6 +150,8 @@ class Job:
 class Jobs:
     """Runs the waiting jobs, a limited number at a time.
 
+    Subclasses may add jobs in `more` and react to changes of jobs in `changed`.
+
     Args:
         jobs: All jobs. Finished jobs count toward the progress.
         at_a_time: Maximum number of jobs running at the same time.
@@ -161,7 +163,7 @@ class Jobs:
     def __init__(
         self, jobs: Sequence[Job], at_a_time: int, signals: StopSignals, *, progress: bool
     ) -> None:
-        self._jobs, self._at_a_time, self._signals = jobs, at_a_time, signals
+        self._jobs, self._at_a_time, self._signals = list(jobs), at_a_time, signals
         self._waiting = [job for job in jobs if job.state == "waiting"]
         self._running: list[Job] = []
         self._gpus = gpus() if at_a_time > 1 else []
@@ -184,8 +186,10 @@ class Jobs:
             KeyboardInterrupt: If a second signal arrives; the processes are killed.
         """
         try:
+            self._add()
             while self._running or (self._waiting and not self._signals.received):
                 self._look()
+                self._add()
                 time.sleep(_TICK)
         except KeyboardInterrupt:
             for job in self._running:
@@ -198,6 +202,19 @@ class Jobs:
             for job in self._running:  # after an error, SIGTERM makes running jobs save
                 job.process.terminate()
 
+    def more(self) -> Sequence[Job]:
+        """Returns further jobs, which depend on the results of earlier ones."""
+        return ()
+
+    def changed(self, job: Job) -> None:
+        """Called after a job has reported an evaluation or has ended."""
+
+    def _add(self) -> None:
+        found = [] if self._signals.received else list(self.more())
+        self._jobs += found
+        self._waiting += [job for job in found if job.state == "waiting"]
+        self._bar.total = sum(job.run.config.steps for job in self._jobs)
+
     def _look(self) -> None:
         """Starts waiting jobs, shows new progress, and handles jobs that have ended."""
         if self._signals.received and not self._stopping:
@@ -209,12 +226,15 @@ class Jobs:
         while self._waiting and len(self._running) < self._at_a_time and not self._stopping:
             self._start(self._waiting.pop(0))
         for job in list(self._running):
-            for evaluation in job.look():
+            evaluations = job.look()
+            for evaluation in evaluations:
                 if self._bar.disable:
                     self._say(f"{job.name}: {evaluation}")
             if job.state != "running":
                 self._running.remove(job)
                 self._say(f"{job.name}: {self._ending(job)}")
+            if evaluations or job.state != "running":
+                self.changed(job)
         scores = [f"{job.name}: {job.score}" for job in self._running if job.score]
         with suppress(OSError):
             self._bar.set_postfix_str(", ".join(scores), refresh=False)

@@ -54,6 +54,7 @@ for words in (
     ("export", "export", "main", "Export a trained policy to files that run without TensorFlow."),
     ("plot", "plot", "main", "Plot and compare learning curves."),
     ("sweep", "sweep", "main", "Train all runs of a grid of settings."),
+    ("tune", "tune", "main", "Search for good settings with Optuna."),
     ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
 ):
     main.add_command(_Lazy(*words))

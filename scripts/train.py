@@ -41,7 +41,6 @@ from eagerly.scripts.flags import (
     format_config,
     interpreter,
     options_of,
-    read_config,
     resumable_options,
 )
 from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, sanitize, tell
@@ -49,10 +48,18 @@ from eagerly.scripts.seeds import batch_of_seeds, seed_options
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results
-from eagerly.storage.presets import OF_THE_ENVIRONMENT, presets
+from eagerly.storage.presets import OF_THE_ENVIRONMENT, SUFFIX, presets, read_settings_file
 from eagerly.storage.run import open_run
 from eagerly.storage.run_settings import declared_settings, flag_words, format_setting
 from eagerly.training.signals import StopSignals
+
+
+class _Preset(click.Choice[str]):
+    """The name of a preset, or a TOML file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        is_file = str(value).endswith(SUFFIX)
+        return str(value) if is_file else super().convert(value, param, ctx)
 
 
 class _Commands(CommandGroup):
@@ -82,7 +89,7 @@ class _Commands(CommandGroup):
             click.Option(["--config"], type=_FILE, help=_CONFIG_HELP),
             click.Option(["--print-config"], is_flag=True, help=_PRINT_CONFIG_HELP),
             *_process_options(),
-            click.Option(["--preset"], type=click.Choice(names), help=_PRESET_HELP),
+            click.Option(["--preset"], type=_Preset(names), help=_PRESET_HELP),
             *options_of(RunConfig, config.RUN_DEFAULTS),
             *options_of(config, {}),
         ]
@@ -101,7 +108,7 @@ _CONFIG_HELP = "TOML file with settings by name; options take precedence."
 _PRINT_CONFIG_HELP = "Print the settings as TOML and exit."
 _RUN_DIR_HELP = "Run directory; an existing run in it is resumed. [default: a new one in runs/]"
 _PRESET_HELP = (
-    "Named set of settings; options take precedence. "
+    "Named set of settings, or a TOML file with settings by name; options take precedence. "
     f"[default {OF_THE_ENVIRONMENT}: the preset of the environment, if it has one]"
 )
 _OVERRIDE_HELP = "Resume even if settings differ from the saved ones."
@@ -186,7 +193,7 @@ def _train(
         raise click.UsageError("--print-config prints the settings of a single run: omit --seeds")
     log_to_terminal()
     if agent and config:
-        typed = read_config(config, declared_settings(agent)) | typed
+        typed = read_settings_file(config, "--config", declared_settings(agent)) | typed
     if print_config:
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         echo(format_config(run.config, run.agent_config))

@@ -5,16 +5,21 @@ A new run uses the preset of its environment, if one exists. Explicit settings t
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from eagerly.agents import config_class
-from eagerly.errors import UsageError
-from eagerly.storage.run_settings import declared_settings
+from eagerly.errors import RunError, UsageError
+from eagerly.settings import NONE, Setting
+from eagerly.storage.files import RunFiles
+from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
+SUFFIX = ".toml"  # of preset files
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,50 @@ def presets(agent: str) -> dict[str, Mapping[str, Any]]:
     return {DEFAULTS: {}, **config.PRESETS, **found}
 
 
+def read_settings_file(path: Path, option: str, declared: Mapping[str, Setting]) -> dict[str, Any]:
+    """Reads settings by name from a TOML file.
+
+    Args:
+        path: The file.
+        option: The option that named the file, for errors.
+        declared: The declarations of the settings, by name. "none" stands for `Setting.none`.
+
+    Raises:
+        RunError: If the file cannot be read or is not valid TOML, or names unknown settings.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {path} cannot be read: {error}") from error
+    nones = {name: each.none for name, each in declared.items() if each.none is not MISSING}
+    return found | {name: none for name, none in nones.items() if found.get(name) == NONE}
+
+
+def write_preset(path: Path, run: Any) -> None:
+    """Writes the settings of a run that differ from the defaults to a preset file.
+
+    The environment, the length of the run and all settings that do not affect what is learned are
+    left out.
+
+    Raises:
+        RunError: If the file cannot be written.
+    """
+    import tomlkit
+
+    left_out = COMPARABLE | {"env", "env_kwargs", "init_from"}
+    document = {}
+    for config in (run.config, run.agent_config):
+        for name in config.changed():
+            value = getattr(config, name)
+            if name not in left_out:
+                value = list(value) if isinstance(value, tuple) else value
+                document[name] = NONE if value is None else value
+    try:
+        RunFiles(path.parent).write(path.name, [tomlkit.dumps(document).encode()])
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+
+
 def with_preset(
     agent: str, given: Mapping[str, Any], env: str, preset: str | None
 ) -> tuple[dict[str, Any], str]:
@@ -119,7 +168,7 @@ def with_preset(
 
     Args:
         agent: Name of the agent.
-        given: Settings by name. The entry `preset`, if present, names the preset.
+        given: Settings by name. The entry `preset`, if present, names the preset, or a TOML file.
         env: Name of the environment.
         preset: Preset to use if `given` names none; None for no preset.
 
@@ -134,10 +183,13 @@ def with_preset(
     if name is None:
         return settings, ""
     declared, known, title = declared_settings(agent), presets(agent), name
+    if name.endswith(SUFFIX):
+        known[name] = read_settings_file(Path(name), "--preset", declared)
+        check_names(known[name], declared)
     if name == OF_THE_ENVIRONMENT:
         name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
     if name not in known:
-        names = ", ".join([OF_THE_ENVIRONMENT, *known])
+        names = ", ".join([OF_THE_ENVIRONMENT, *known, "or a .toml file"])
         raise UsageError(f"preset must be one of {names}; got {name!r}")
     under = known[name]
     both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})

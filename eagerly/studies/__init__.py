@@ -1,0 +1,1 @@
+"""Hyperparameter studies: search spaces, and studies as directories of runs."""

@@ -1,0 +1,135 @@
+"""Search spaces of hyperparameter studies, read from TOML files."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from eagerly.errors import UsageError
+from eagerly.settings import NONE, Setting, with_tuples
+from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings
+
+# Settings that define the task or the budget, so that scores with different values are not
+# comparable.
+_FIXED = frozenset({"env", "env_kwargs", "num_envs", "init_from", "models", "actor", "critic"})
+_KEYS = {"low", "high", "log", "step"}
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The values of one setting that a study may try: a range or a list of choices.
+
+    Attributes:
+        name: The setting.
+        low, high: The ends of the range, both included; None for choices.
+        log: Whether values are drawn from a logarithmic scale.
+        step: Distance between two values of the range; None for all numbers.
+        choices: The choices; empty for a range.
+        is_integer: Whether the values of the range are integers.
+    """
+
+    name: str
+    low: Any = None
+    high: Any = None
+    log: bool = False
+    step: Any = None
+    choices: tuple[Any, ...] = ()
+    is_integer: bool = False
+
+    def distribution(self) -> Any:
+        """Returns the distribution of Optuna. Choices are represented by their numbers."""
+        from optuna import distributions
+
+        if self.choices:
+            return distributions.CategoricalDistribution(tuple(range(len(self.choices))))
+        if self.is_integer:
+            step = self.step or 1
+            return distributions.IntDistribution(self.low, self.high, log=self.log, step=step)
+        return distributions.FloatDistribution(self.low, self.high, log=self.log, step=self.step)
+
+    def value(self, drawn: Any) -> Any:
+        """Returns the value of the setting for a value drawn from `distribution()`."""
+        return self.choices[drawn] if self.choices else drawn
+
+    def document(self) -> dict[str, Any]:
+        """Returns a description that JSON can represent."""
+        if self.choices:
+            return {"choices": list(self.choices)}
+        return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
+
+
+Space = Mapping[str, Dimension]
+
+
+def read_space(path: Path, agent: str) -> Space:
+    """Reads a search space: a TOML file with one line per setting.
+
+    A line is either a range or a list of at least two choices:
+
+        actor_learning_rate = {low = 1e-4, high = 1e-2, log = true}
+        policy_delay = {low = 1, high = 4}
+        batch_size = [64, 128, 256]
+        hidden_sizes = [[64, 64], [256, 256]]
+
+    Args:
+        path: The file.
+        agent: Name of the agent, whose settings validate the values.
+
+    Raises:
+        RunError: If the file cannot be read, or a line is invalid.
+    """
+    try:
+        lines = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--space {path} cannot be read: {error}") from error
+    declared = declared_settings(agent)
+    check_names(lines, declared)
+    if not lines:
+        raise UsageError(f"--space {path} must have at least one line, such as tau = [0.005, 0.01]")
+    try:
+        dimensions = {name: _dimension(declared[name], line) for name, line in lines.items()}
+    except ValueError as error:
+        raise UsageError(f"--space {path}: {error}") from error
+    return MappingProxyType(dimensions)
+
+
+def _dimension(setting: Setting, line: Any) -> Dimension:
+    name = setting.name
+    if name in COMPARABLE | _FIXED:
+        raise ValueError(
+            f"{name} cannot be searched: it must be a setting of the algorithm that affects how "
+            f"well it learns. Pass {name} as an option"
+        )
+    if isinstance(line, list):
+        found = [with_tuples({name: each})[name] for each in line]
+        found = [setting.none if each == NONE else each for each in found]
+        _check(setting, found)
+        if len({json.dumps(each) for each in found}) < max(2, len(found)):
+            raise ValueError(f"{name} must have at least two different choices; got {line}")
+        return Dimension(name, choices=tuple(found))
+    is_range = isinstance(line, dict) and {"low", "high"} <= line.keys() <= _KEYS
+    if not is_range or setting.kinds[0] not in (int, float):
+        example = f"{name} = {{low = 0.001, high = 0.1, log = true}}"
+        example = example if setting.kinds[0] in (int, float) else "a list of choices"
+        raise ValueError(f"{name} must be a list of choices or a range: {example}; got {line}")
+    low, high, step, log = line["low"], line["high"], line.get("step"), line.get("log", False)
+    _check(setting, [low, high])
+    if not low < high:
+        raise ValueError(f"{name} must have low < high; got {low} and {high}")
+    if log not in (True, False) or (log and (step is not None or low <= 0)):
+        raise ValueError(f"{name}: log must be true or false, and requires low > 0 and no step")
+    kind = setting.kinds[0]
+    if step is not None and not (isinstance(step, kind | int) and 0 < step <= high - low):
+        raise ValueError(f"{name}: step must be above 0 and at most {high - low}; got {step}")
+    return Dimension(name, low, high, log, step, is_integer=kind is int)
+
+
+def _check(setting: Setting, values: list[Any]) -> None:
+    for value in values:
+        if expected := setting.expected(value):
+            raise ValueError(f"{setting.name} must be {expected}; got {value!r}")
