@@ -55,6 +55,7 @@ for words in (
     ("plot", "plot", "main", "Plot and compare learning curves."),
     ("sweep", "sweep", "main", "Train all runs of a grid of settings."),
     ("tune", "tune", "main", "Search for good settings with Optuna."),
+    ("study", "study", "main", "List and draw the trials of a study."),
     ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
 ):
     main.add_command(_Lazy(*words))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 from click.core import ParameterSource
 
 from eagerly.agents import agent_name, agent_names, config_class
-from eagerly.curves.estimates import difference
 from eagerly.errors import RunError, UsageError
 from eagerly.scripts.batch import Batch, Planned, open_jobs, train_batch, wait_until_free
 from eagerly.scripts.commands import FOLDER, CommandGroup
@@ -31,7 +29,7 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.presets import write_preset
 from eagerly.storage.run import open_run
-from eagerly.storage.run_settings import flag_words, format_setting
+from eagerly.storage.run_settings import flag_words
 from eagerly.studies.space import read_space
 from eagerly.studies.study import (
     COMPLETE,
@@ -41,6 +39,7 @@ from eagerly.studies.study import (
     RUNNING,
     Study,
     Trial,
+    described,
     final_score,
     require_optuna,
 )
@@ -156,27 +155,27 @@ class Trials(Jobs):
     def more(self) -> Sequence[Job]:
         """Returns the jobs of all trials that depend only on trials that have ended."""
         found: list[Job] = []
-        while len(self.trials) < self._count and not self._waits(len(self.trials)):
+        while (number := len(self.trials)) < self._count and not self._study.waits(
+            number, self.trials
+        ):
             found += self._next()
         return found
-
-    def _waits(self, number: int) -> bool:
-        """Returns whether a trial depends on a trial that has not ended."""
-        return any(other <= number - self._study.jobs for other in self._open)
 
     def _next(self) -> list[Job]:
         """Proposes the next trial and returns its unfinished jobs."""
         study, number = self._study, len(self.trials)
         self.trials.append(study.propose(number, self.trials))
         given = study.given(self.trials[number].drawn)
-        self._say(f"trial {number}: {_words(given)}")
+        self._say(f"trial {number}: {described(given)}")
         runs = _planned(f"trial {number}", study.runs(number), study, {**self._given, **given})
         for run in runs:
             wait_until_free(run.path)
         try:
             jobs = open_jobs(Batch(runs, study.path, "", "", study.jobs), self._threads)
         except UsageError as error:  # the values are incompatible
-            self._end(dataclasses.replace(self.trials[number], state=FAILED), str(error))
+            study.record_failure(number, str(error))
+            self._say(f"trial {number}: {error}")
+            self._end(study.judged(self.trials[number], self.trials))
             return []
         runs[0].path.parent.mkdir(parents=True, exist_ok=True)
         self._open[number] = jobs
@@ -191,8 +190,12 @@ class Trials(Jobs):
     def _judge(self, number: int) -> None:
         """Ends a trial if its result is known. The other runs of the trial are then stopped."""
         jobs = self._open[number]
-        failed = any(job.state == "failed" for job in jobs)
-        trial = self._study.judged(self.trials[number], self.trials, failed=failed)
+        for job in jobs:
+            if job.state == "failed" and job.process.returncode < 0:
+                raise RunError(f"{job.name}: {job.failure()}. Continue with the same command")
+            if job.state == "failed":
+                self._study.record_failure(number, job.failure())
+        trial = self._study.judged(self.trials[number], self.trials)
         if trial.state == RUNNING:
             return
         for job in jobs:
@@ -205,11 +208,11 @@ class Trials(Jobs):
             del self._open[number]
             self._end(trial)
 
-    def _end(self, trial: Trial, why: str = "") -> None:
+    def _end(self, trial: Trial) -> None:
         self.trials[trial.number] = trial
         at = f" at step {max(trial.values)}" if trial.state == PRUNED else ""
         score = "" if trial.score is None else f", score {format_return(trial.score)}"
-        self._say(f"trial {trial.number}: {trial.state}{at}{score}" + (f": {why}" if why else ""))
+        self._say(f"trial {trial.number}: {trial.state}{at}{score}")
         ended = [each for each in self.trials if each.state != RUNNING]
         if len(ended) >= _FAILURES and all(each.state == FAILED for each in ended):
             raise RunError(f"the first {len(ended)} trials failed; see the messages above")
@@ -224,10 +227,6 @@ def _planned(
         Planned(f"{name}, seed {seed}", path, study.agent, {**given, "seed": seed})
         for path, seed in zip(paths, seeds, strict=True)
     ]
-
-
-def _words(given: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {format_setting(value)}" for name, value in given.items())
 
 
 def _tune(
@@ -298,6 +297,8 @@ def _train_finalists(
     progress: bool,
 ) -> None:
     """Trains the best trials and the settings without search on fresh seeds, and compares them."""
+    from eagerly.curves.estimates import difference
+
     complete = [t for t in trials if t.state == COMPLETE and t.score is not None]
     if not complete:
         raise RunError(f"no trial is complete: {len(trials)} were pruned or failed")
@@ -318,6 +319,6 @@ def _train_finalists(
         tell(text)
     target = study.path / "best.toml"
     write_preset(target, open_run(paths[winner][0], None, {}))
-    tell(f"{'preset':<14}{target}: {_words(study.given(trials[int(winner[-4:])].drawn))}")
+    tell(f"{'preset':<14}{target}: {described(study.given(trials[int(winner[-4:])].drawn))}")
     words = [study.agent, "--env", str(given["env"]), "--preset", str(target)]
     tell(f"{'use with':<14}{command('train.py', *words)}")

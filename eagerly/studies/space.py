@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from eagerly.errors import UsageError
 from eagerly.settings import NONE, Setting, with_tuples
-from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings
+from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings, format_setting
 
 # Settings that define the task or the budget, so that scores with different values are not
 # comparable.
@@ -42,11 +42,11 @@ class Dimension:
     is_integer: bool = False
 
     def distribution(self) -> Any:
-        """Returns the distribution of Optuna. Choices are represented by their numbers."""
+        """Returns the distribution of Optuna. Choices are represented by their text."""
         from optuna import distributions
 
         if self.choices:
-            return distributions.CategoricalDistribution(tuple(range(len(self.choices))))
+            return distributions.CategoricalDistribution(self._texts)
         if self.is_integer:
             step = self.step or 1
             return distributions.IntDistribution(self.low, self.high, log=self.log, step=step)
@@ -54,13 +54,18 @@ class Dimension:
 
     def value(self, drawn: Any) -> Any:
         """Returns the value of the setting for a value drawn from `distribution()`."""
-        return self.choices[drawn] if self.choices else drawn
+        return self.choices[self._texts.index(drawn)] if self.choices else drawn
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(map(format_setting, self.choices))
 
     def document(self) -> dict[str, Any]:
         """Returns a description that JSON can represent."""
         if self.choices:
             return {"choices": list(self.choices)}
-        return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
+        found = dataclasses.asdict(self)
+        return {name: found[name] for name in ("low", "high", "log", "step", "is_integer")}
 
 
 Space = Mapping[str, Dimension]
@@ -107,9 +112,10 @@ def _dimension(setting: Setting, line: Any) -> Dimension:
         )
     if isinstance(line, list):
         found = [with_tuples({name: each})[name] for each in line]
-        found = [setting.none if each == NONE else each for each in found]
+        can_be_none = setting.none is not MISSING
+        found = [setting.none if each == NONE and can_be_none else each for each in found]
         _check(setting, found)
-        if len({json.dumps(each) for each in found}) < max(2, len(found)):
+        if len(set(map(format_setting, found))) < max(2, len(found)):
             raise ValueError(f"{name} must have at least two different choices; got {line}")
         return Dimension(name, choices=tuple(found))
     is_range = isinstance(line, dict) and {"low", "high"} <= line.keys() <= _KEYS

@@ -20,15 +20,18 @@ from typing import Any
 import numpy as np
 
 from eagerly.errors import RunError, UsageError
+from eagerly.settings import with_tuples
 from eagerly.storage.documents import read_document, unsealed, write_document
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import finished_by, published
-from eagerly.studies.space import Space
+from eagerly.storage.run_settings import format_setting
+from eagerly.studies.space import Dimension, Space
 
 DOCUMENT, FORMAT = "study.json", 1
 COMPLETE, PRUNED, FAILED, RUNNING = "complete", "pruned", "failed", "running"
 PRUNERS = ("median", "none")
+_FAILURE = "failed.txt"  # in the directory of a trial
 _SHARE = 3  # the score is the mean of the last third of the evaluations
 
 
@@ -67,6 +70,14 @@ def score_of(returns: Sequence[float]) -> float | None:
     """Returns the mean of the last third of some returns, or None without returns."""
     count = math.ceil(len(returns) / _SHARE)
     return float(np.mean(returns[-count:])) if count else None
+
+
+def described(settings: Mapping[str, Any]) -> str:
+    """Returns settings as text. Numbers have four significant digits."""
+    return ", ".join(
+        f"{name} {f'{value:.4g}' if isinstance(value, float) else format_setting(value)}"
+        for name, value in settings.items()
+    )
 
 
 def final_score(run: Path) -> float:
@@ -111,6 +122,33 @@ class Study:
         self.jobs, self.pruner, self.seed = jobs, pruner, seed
         self._distributions = {name: each.distribution() for name, each in space.items()}
 
+    @classmethod
+    def read(cls, path: Path) -> Study:
+        """Reads the study in a directory.
+
+        Raises:
+            RunError: If the directory contains no study, or it is damaged.
+        """
+        try:
+            saved = unsealed(read_document(RunFiles(path), DOCUMENT))
+            space = {n: Dimension(n, **_arguments(each)) for n, each in saved["space"].items()}
+            found = cls(
+                path,
+                str(saved["agent"]),
+                dict(saved["settings"]),
+                space,
+                seeds=[int(seed) for seed in saved["seeds"]],
+                jobs=int(saved["jobs"]),
+                pruner=str(saved["prune"]),
+                seed=int(saved["seed"]),
+            )
+        except FileNotFoundError as error:
+            raise UsageError(f"{path} is not a study: it has no {DOCUMENT}") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path / DOCUMENT} cannot be read: {error!r}") from error
+        found.open()
+        return found
+
     def document(self) -> dict[str, Any]:
         """Returns what determines the trials, as saved in `study.json`."""
         return {
@@ -144,10 +182,13 @@ class Study:
         except (OSError, ValueError) as error:
             raise RunError(f"{self.path / DOCUMENT} cannot be read: {error}") from error
         for name in sorted(saved.keys() | own.keys()):
-            if saved.get(name) != own.get(name):
+            if (old := saved.get(name)) != (new := own.get(name)):
+                if isinstance(old, dict) and isinstance(new, dict):
+                    name = min(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
+                    old, new = old.get(name), new.get(name)
                 raise UsageError(
-                    f"{self.path} contains another study: its {name} is {saved.get(name)}; got "
-                    f"{own.get(name)}. Repeat its command, or choose another --study"
+                    f"{self.path} contains another study: its {name} is {old}; got {new}. Repeat "
+                    "its command, or choose another --study"
                 )
 
     def runs(self, number: int) -> list[Path]:
@@ -193,13 +234,18 @@ class Study:
             intermediate_values=dict(trial.values),
         )
 
-    def judged(self, trial: Trial, trials: Sequence[Trial], *, failed: bool = False) -> Trial:
+    def record_failure(self, number: int, why: str) -> None:
+        """Writes the file that marks a trial as failed. Without it, the trial is repeated."""
+        folder = self.runs(number)[0].parent
+        folder.mkdir(parents=True, exist_ok=True)
+        RunFiles(folder).write(_FAILURE, [why.encode()])
+
+    def judged(self, trial: Trial, trials: Sequence[Trial]) -> Trial:
         """Returns a trial with its state and values, read from its run directories.
 
         Args:
             trial: The trial.
             trials: As in `propose`, for the pruner.
-            failed: Whether a run of the trial failed.
 
         Raises:
             RunError: If the evaluations of a run are damaged.
@@ -212,7 +258,7 @@ class Study:
             values[step] = float(np.mean([table[step] for table in tables]))
             if study and self._is_pruned(replace(trial, values=values), study):
                 return replace(trial, state=PRUNED, values=values)
-        if failed:
+        if RunFiles(self.runs(trial.number)[0].parent).is_file(_FAILURE):
             return replace(trial, state=FAILED, values=values)
         done = all(_is_finished(run) for run in self.runs(trial.number))
         return replace(trial, state=COMPLETE if done else RUNNING, values=values)
@@ -233,10 +279,28 @@ class Study:
         )
         return bool(MedianPruner().prune(study, running))
 
+    def replayed(self) -> list[Trial]:
+        """Returns the trials whose directories exist, as far as they can be derived."""
+        trials: list[Trial] = []
+        while self.runs(len(trials))[0].parent.is_dir() and not self.waits(len(trials), trials):
+            trials.append(self.judged(self.propose(len(trials), trials), trials))
+        return trials
+
+    def waits(self, number: int, trials: Sequence[Trial]) -> bool:
+        """Returns whether a trial depends on a trial that has not ended."""
+        return any(trial.state == RUNNING for trial in self._known(number, trials))
+
     def digest(self, trials: Sequence[Trial]) -> str:
         """Returns a SHA-256 digest of the settings, states and values of trials."""
         found = [[t.number, dict(t.drawn), t.state, list(t.values.items())] for t in trials]
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def _arguments(dimension: Mapping[str, Any]) -> dict[str, Any]:
+    if "choices" in dimension:
+        found = [with_tuples({"": choice})[""] for choice in dimension["choices"]]
+        return {"choices": tuple(found)}
+    return dict(dimension)
 
 
 def _counted(table: Path) -> dict[int, float]:

@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "spaces",
     },
     "curves": {"storage"},
+    "studies": {"storage"},
     "export": {"training", "storage", "agents", "environments", "policies", "buffers", "spaces"},
 }
 SHIPPED = {*MAY_IMPORT, "scripts"}
@@ -225,6 +226,9 @@ WITHOUT_TENSORFLOW = [
     "eagerly.scripts.export",
     "eagerly.scripts.plot",
     "eagerly.scripts.runs",
+    "eagerly.scripts.study",
+    "eagerly.scripts.sweep",
+    "eagerly.scripts.tune",
 ]
 
 
