@@ -14,7 +14,8 @@ from typing import Any
 
 from eagerly.errors import RunError, UsageError
 from eagerly.scripts.flags import command
-from eagerly.scripts.jobs import Job, Jobs, log_of
+from eagerly.scripts.job import Job, log_of
+from eagerly.scripts.jobs import Jobs
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles

@@ -30,11 +30,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from eagerly.agents import agent_name, agent_names, config_class
+from eagerly.agents import agent_names
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
+from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.scripts.batch import train_batch
-from eagerly.scripts.commands import CommandGroup
 from eagerly.scripts.flags import (
     SettingsCommand,
     command,
@@ -62,26 +62,9 @@ class _Preset(click.Choice[str]):
         return str(value) if is_file else super().convert(value, param, ctx)
 
 
-class _Commands(CommandGroup):
-    """A group with one command per agent, whose options are created on lookup."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*agent_names(), *super().list_commands(ctx)]
-
-    def suggestion(self, name: str, options: Mapping[str, str]) -> str:
-        return "Options follow the agent, such as in train td3 --env Pendulum-v1."
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = agent_name(cmd_name)
-        if found := super().get_command(ctx, cmd_name):
-            return found
-        try:
-            config = config_class(cmd_name)
-        except ValueError as error:
-            if ctx.resilient_parsing:  # shell completion
-                return None
-            raise click.UsageError(sanitize(str(error)), ctx) from error
-        names = [OF_THE_ENVIRONMENT, *presets(cmd_name)]
+class _Commands(AgentCommands):
+    def agent_command(self, agent: str, config: Any) -> click.Command:
+        names = [OF_THE_ENVIRONMENT, *presets(agent)]
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
@@ -94,12 +77,12 @@ class _Commands(CommandGroup):
             *options_of(config, {}),
         ]
         return SettingsCommand(
-            cmd_name,
+            agent,
             context_settings={"allow_extra_args": True},  # `_train` reports them
             params=list(options),
-            callback=lambda **values: _train(cmd_name, **values),
-            help=f"Train {cmd_name.upper()}. The same command resumes the run.",
-            short_help=f"Train {cmd_name.upper()}.",
+            callback=lambda **values: _train(agent, **values),
+            help=f"Train {agent.upper()}. The same command resumes the run.",
+            short_help=f"Train {agent.upper()}.",
         )
 
 

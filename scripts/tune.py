@@ -11,10 +11,10 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.errors import RunError, UsageError
+from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.scripts.batch import Batch, Planned, open_jobs, train_batch, wait_until_free
-from eagerly.scripts.commands import FOLDER, CommandGroup
+from eagerly.scripts.commands import FOLDER
 from eagerly.scripts.flags import (
     SettingsCommand,
     command,
@@ -22,8 +22,9 @@ from eagerly.scripts.flags import (
     options_of,
     parse_seeds,
 )
-from eagerly.scripts.jobs import Job, Jobs
-from eagerly.scripts.output import log_to_terminal, sanitize, tell
+from eagerly.scripts.job import Job
+from eagerly.scripts.jobs import Jobs
+from eagerly.scripts.output import log_to_terminal, tell
 from eagerly.scripts.threads import threads_of_new_runs
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import format_return
@@ -49,30 +50,20 @@ _WITHOUT = "without"  # directory of the final runs with the settings without se
 _FAILURES = 3  # a study ends if that many trials fail and none succeeds
 
 
-class _Commands(CommandGroup):
-    """A group with one command per agent, whose options are created on lookup."""
+class _Commands(AgentCommands):
+    COMMAND = "tune"
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(agent_names())
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = agent_name(cmd_name)
-        try:
-            config = config_class(cmd_name)
-        except ValueError as error:
-            if ctx.resilient_parsing:  # shell completion
-                return None
-            raise click.UsageError(sanitize(str(error)), ctx) from error
+    def agent_command(self, agent: str, config: Any) -> click.Command:
         return SettingsCommand(
-            cmd_name,
+            agent,
             params=[
                 *_options(),
                 *(o for o in options_of(RunConfig, config.RUN_DEFAULTS) if o.name != "seed"),
                 *options_of(config, {}),
             ],
-            callback=lambda **values: _tune(cmd_name, **values),
-            help=f"Search for settings of {cmd_name.upper()}. The same command continues a study.",
-            short_help=f"Search for settings of {cmd_name.upper()}.",
+            callback=lambda **values: _tune(agent, **values),
+            help=f"Search for settings of {agent.upper()}. The same command continues a study.",
+            short_help=f"Search for settings of {agent.upper()}.",
         )
 
 

@@ -19,7 +19,8 @@ import pytest
 from eagerly import open_run
 from eagerly.scripts import batch, threads
 from eagerly.scripts.flags import format_seeds, parse_seeds
-from eagerly.scripts.jobs import Job, Jobs
+from eagerly.scripts.job import Job
+from eagerly.scripts.jobs import Jobs
 from eagerly.scripts.train import main
 from eagerly.storage.digests import digests
 from eagerly.storage.lock import RunLock

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eagerly.errors import RunError
-from eagerly.scripts import jobs
+from eagerly.scripts import job
 from eagerly.scripts.grid import read_grid
-from eagerly.scripts.jobs import gpus
+from eagerly.scripts.job import gpus
 from eagerly.scripts.main import main
 from tests.scripts.test_seeds import _stand_in
 
@@ -104,7 +104,7 @@ def test_runs_share_gpus_evenly_and_the_command_is_printed_again(
 
 def test_several_gpus_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(jobs, "_GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(job, "_GPUS", tmp_path / "gpus")
     assert gpus() == []
     for name in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "gpus" / name).mkdir(parents=True)
