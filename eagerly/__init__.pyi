@@ -17,6 +17,7 @@ from .curves.plotting import plot as plot
 from .errors import RunError as RunError
 from .export.exporting import export_policy as export_policy
 from .policies.policy import Policy as Policy
+from .reports.reporting import report as report
 from .storage.loading import load_policy as load_policy
 from .storage.run import open_run as open_run
 from .training.callbacks import Callback as Callback

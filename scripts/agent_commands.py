@@ -9,7 +9,7 @@ import click
 
 from eagerly.agents import agent_name, agent_names, config_class
 from eagerly.scripts.commands import CommandGroup
-from eagerly.scripts.output import sanitize
+from eagerly.sanitizing import sanitize
 
 
 class AgentCommands(CommandGroup):

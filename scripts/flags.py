@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from eagerly.errors import UsageError
+from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
-from eagerly.scripts.output import sanitize
 from eagerly.settings import NONE, Setting, Settings, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run_settings import format_setting

@@ -53,6 +53,7 @@ for words in (
     ("evaluate", "evaluate", "main", "Evaluate a trained policy and record a video."),
     ("export", "export", "main", "Export a trained policy to files that run without TensorFlow."),
     ("plot", "plot", "main", "Plot and compare learning curves."),
+    ("report", "report", "main", "Write an HTML page with curves, scores, settings and videos."),
     ("sweep", "sweep", "main", "Train all runs of a grid of settings."),
     ("tune", "tune", "main", "Search for good settings with Optuna."),
     ("study", "study", "main", "List and draw the trials of a study."),

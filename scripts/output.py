@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -16,27 +15,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import UsageError
-
-# Control characters, lone surrogates, line separators, and characters that change text direction.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def sanitize(text: str, *, lines: bool = True) -> str:
-    """Replaces control characters with visible, harmless escape sequences.
-
-    Args:
-        text: Any text.
-        lines: Whether to keep line breaks and tabs.
-    """
-
-    def escaped(found: re.Match[str]) -> str:
-        if lines and found[0] in "\n\t":
-            return found[0]
-        return found[0].encode("unicode_escape", "surrogatepass").decode()
-
-    return _UNPRINTABLE.sub(escaped, text)
+from eagerly.sanitizing import sanitize
 
 
 def echo(text: object, *, err: bool = False) -> None:

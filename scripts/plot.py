@@ -11,8 +11,10 @@ import click
 import numpy as np
 
 from eagerly.errors import RunError
+from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, sanitize
+from eagerly.scripts.curve_options import curve_options, values_by_setting
+from eagerly.scripts.output import Failure, echo
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from eagerly.curves.comparison import Comparison
     from eagerly.curves.groups import RunGroup
 
-_ENOUGH = 5  # runs needed for nearly nominal coverage of the intervals
 _NOTHING = "these runs have no evaluations yet"
 
 
@@ -34,62 +35,10 @@ _NOTHING = "these runs have no evaluations yet"
     help="Figure to write, .png, .svg or .pdf.",
 )
 @click.option(
-    "--x",
-    "axis",
-    type=click.Choice(["steps", "time"]),
-    default="steps",
-    help="Horizontal axis: environment steps, or wall time excluding interruptions.",
-)
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="ENV",
-    help="Environment to plot; can be repeated. By default, all are plotted.",
-)
-@click.option(
-    "--filter",
-    "filters",
-    multiple=True,
-    metavar="SETTING=VALUE",
-    help="Plot only runs with this value of a setting, such as tau=0.005; can be repeated. Several "
-    "values of the same setting are alternatives.",
-)
-@click.option(
-    "--metric",
-    default="return",
-    metavar="METRIC",
-    help="Mean return (return) or success rate (success) of each evaluation, or a scalar in "
-    "TensorBoard, such as losses/critic.",
-)
-@click.option(
-    "--statistic",
-    type=click.Choice(["iqm", "mean"]),
-    default="iqm",
-    help="Statistic over runs: interquartile mean (of the middle half), or mean.",
-)
-@click.option(
     "--theme",
     type=click.Choice(["light", "dark", "both"]),
     default="light",
     help="Colors for light or dark pages; both: a second image whose name ends in -dark.",
-)
-@click.option(
-    "--until",
-    type=click.IntRange(min=1),
-    metavar="STEPS",
-    help="Last step to include, for comparing runs of different lengths.",
-)
-@click.option(
-    "--baseline",
-    metavar="LABEL",
-    help="Compare all other runs with those of this label, in a second image and table.",
-)
-@click.option(
-    "--rename",
-    nargs=2,
-    multiple=True,
-    metavar="LABEL NAME",
-    help="Replace a label by a new name; can be repeated.",
 )
 @click.option(
     "--csv",
@@ -98,8 +47,7 @@ _NOTHING = "these runs have no evaluations yet"
     metavar="FILE",
     help="Also write the plotted curves as a CSV table.",
 )
-@click.option("--title", default="", show_default=False, help="Title of the figure.")
-@click.option("--trust", is_flag=True, help=TRUST_HELP)
+@curve_options
 def main(
     paths: tuple[Path, ...],
     output: Path,
@@ -127,6 +75,7 @@ def main(
         from eagerly.curves.figures import FORMATS, comparison, learning_curves, save
     from eagerly.curves.comparison import compare
     from eagerly.curves.lines import lines_of, write_lines
+    from eagerly.curves.notes import notes_on
     from eagerly.curves.tables import selected_groups
 
     def show(figure: Figure, path: Path) -> None:
@@ -142,7 +91,7 @@ def main(
             metric=metric,
             axis=axis,
             env=env,
-            filter=_filter(filters),
+            filter=values_by_setting(filters),
             until=until,
             rename=names,
             say=_note,
@@ -176,20 +125,8 @@ def main(
                 _note(f"not compared in {', '.join(lacking)}: {baseline} has no runs there")
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
-    _print_notes(groups, "plotted and scored" if axis == "steps" else "scored")
-
-
-def _filter(words: Sequence[str]) -> dict[str, list[str]]:
-    """Converts words such as `tau=0.005` to alternative values by setting."""
-    found: dict[str, list[str]] = {}
-    for word in words:
-        name, is_pair, value = word.partition("=")
-        if not is_pair:
-            raise click.BadParameter(
-                f"--filter must be SETTING=VALUE, such as tau=0.005; got {word}"
-            )
-        found.setdefault(name.strip().replace("-", "_"), []).append(value.strip())
-    return found
+    for line in notes_on(groups, "plotted and scored" if axis == "steps" else "scored"):
+        _note(line)
 
 
 def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
@@ -203,6 +140,7 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
         RunError: As in `read_groups`.
         ValueError: If the runs of a group have no evaluation step in common.
     """
+    from eagerly.curves.notes import notes_on
     from eagerly.curves.tables import read_groups
 
     groups = read_groups(paths, say=_note, trust=trust)
@@ -210,38 +148,8 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
         _note(_NOTHING)
         return
     _print_scores(groups)
-    _print_notes(groups, "scored")
-
-
-def _print_notes(groups: Sequence[RunGroup], treated: str) -> None:
-    """Prints caveats about the table. `treated` is "scored" or "plotted and scored"."""
-    if any(2 <= len(group.curves) < _ENOUGH for group in groups):
-        _note(
-            f"intervals over fewer than {_ENOUGH} runs are too narrow (by how much: docs/curves.md)"
-        )
-    for group in groups:
-        if line := _what_is_left_out(group, treated):
-            _note(line)
-
-
-def _what_is_left_out(group: RunGroup, treated: str) -> str:
-    """Returns a note on evaluations ignored because some runs of the group lack them, or ""."""
-    shared = group.over_steps()[0]
-    about = f"{group.label}, {group.env}"
-    shortest = min(int(curve.steps[-1]) for curve in group.curves)
-    if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
-        count = f"{len(shared)} steps" if len(shared) > 1 else "one step"
-        return (
-            f"{about}: the runs were evaluated at different steps; all are {treated} at "
-            f"the {count} that they share, up to step {group.last:,}"
-        )
-    longer = sum(int(curve.steps[-1]) > shortest for curve in group.curves)
-    if not longer:
-        return ""
-    return (
-        f"{about}: {longer} of {len(group.curves)} runs are longer than the shortest; all are "
-        f"{treated} up to step {group.last:,}"
-    )
+    for line in notes_on(groups, "scored"):
+        _note(line)
 
 
 def _note(line: str) -> None:

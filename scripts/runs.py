@@ -11,9 +11,10 @@ import click
 
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY
+from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
-from eagerly.scripts.output import TRUST_HELP, echo, sanitize
+from eagerly.scripts.output import TRUST_HELP, echo
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RUNS
 from eagerly.storage.listing import RunSummary, runs_below

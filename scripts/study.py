@@ -11,8 +11,9 @@ import click
 import numpy as np
 
 from eagerly.errors import RunError
+from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import FOLDER, Command
-from eagerly.scripts.output import echo, sanitize
+from eagerly.scripts.output import echo
 from eagerly.storage.evaluations import format_return
 from eagerly.studies.study import COMPLETE, Study, Trial, described, require_optuna
 

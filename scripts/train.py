@@ -34,6 +34,7 @@ from eagerly.agents import agent_names
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
 from eagerly.scripts.agent_commands import AgentCommands
+from eagerly.sanitizing import sanitize
 from eagerly.scripts.batch import train_batch
 from eagerly.scripts.flags import (
     SettingsCommand,
@@ -43,7 +44,7 @@ from eagerly.scripts.flags import (
     options_of,
     resumable_options,
 )
-from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, sanitize, tell
+from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, tell
 from eagerly.scripts.seeds import batch_of_seeds, seed_options
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig

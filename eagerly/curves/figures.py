@@ -19,9 +19,9 @@ from eagerly.curves.groups import RunGroup
 from eagerly.curves.lines import Line, write_file
 
 # Okabe and Ito's palette for color-blind readers, without black, which vanishes on dark pages.
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 _STYLES = ("-", "--", "-.", ":")
-_INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
+INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
 _FEW = 10  # curves of fewer evaluations get markers, since one point draws no line
 _WIDEST = 38  # characters of a line above a panel
 _SHORT = 8  # characters of a metric that fits on one line of the y label
@@ -57,10 +57,10 @@ def learning_curves(
         title: Title of the figure.
     """
     envs = list(dict.fromkeys(line.group.env for line in lines))
-    looks, unit = _looks(lines), _unit(lines, axis)
+    looks, unit = looks_of(lines), unit_of(lines, axis)
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
-    with mpl.rc_context(rc=_style(theme)):
+    with mpl.rc_context(rc=style_of(theme)):
         size = (1.6 + 3.9 * columns, 0.9 + 2.9 * rows)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -71,7 +71,7 @@ def learning_curves(
             for line in lines:
                 if line.group.env == env:
                     label = line.group.label
-                    drawn[label] = _draw(panel, line, unit, looks[label])
+                    drawn[label] = draw_line(panel, line, unit, looks[label])
             panel.set(title=textwrap.fill(env, _WIDEST), xlabel=unit.name)
         for panel in panels[::columns]:
             words = metric, f"({_TITLES[statistic]} over runs)"
@@ -107,18 +107,24 @@ def _legend(figure: Figure, drawn: Mapping[str, Any], groups: Sequence[RunGroup]
 
 
 @dataclass(frozen=True)
-class _Unit:
+class Unit:
     """The unit of the horizontal axis. Values are divided by `size`."""
 
     name: str
     size: float
 
 
-def _unit(lines: Sequence[Line], axis: str) -> _Unit:
+def unit_of(lines: Sequence[Line], axis: str) -> Unit:
+    """Returns the unit of the horizontal axis.
+
+    Args:
+        lines: All lines.
+        axis: "steps" or "time", as passed to `lines_of`.
+    """
     if axis == "steps":
-        return _Unit("environment steps (thousands)", 1000)
+        return Unit("environment steps (thousands)", 1000)
     longest = max(float(line.places[-1]) for line in lines)
-    units = (_Unit("hours", 3600), _Unit("minutes", 60), _Unit("seconds", 1))
+    units = (Unit("hours", 3600), Unit("minutes", 60), Unit("seconds", 1))
     return next((unit for unit in units if longest >= 3 * unit.size), units[-1])
 
 
@@ -138,15 +144,15 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     }
     # Omit a panel without any estimate: normalized scores may be unavailable.
     panels = {name: shown for name, shown in every.items() if any(shown[1])}
-    with mpl.rc_context(rc=_style(theme)):
+    with mpl.rc_context(rc=style_of(theme)):
         figure = Figure(figsize=(8.6, 1.1 + 0.32 * len(rows)), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
         for panel, (name, (even, estimates)) in zip(axes, panels.items(), strict=True):
-            panel.axvline(even, color=_COLORS[-1], linewidth=1, linestyle=":")
+            panel.axvline(even, color=COLORS[-1], linewidth=1, linestyle=":")
             for place, found in enumerate(estimates):
                 if found is not None:
-                    panel.plot([found.low, found.high], [place, place], color=_COLORS[0])
-                    panel.plot(found.value, place, "o", color=_COLORS[0])
+                    panel.plot([found.low, found.high], [place, place], color=COLORS[0])
+                    panel.plot(found.value, place, "o", color=COLORS[0])
             panel.set(xlabel=name, yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5))
             panel.grid(visible=False, axis="y")
         axes[0].set_yticklabels(rows)
@@ -154,7 +160,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     return figure
 
 
-def _draw(panel: Any, line: Line, unit: _Unit, look: dict[str, str]) -> Any:
+def draw_line(panel: Any, line: Line, unit: Unit, look: dict[str, str]) -> Any:
     """Draws a line with its band. Returns the object for the legend."""
     places, found = line.places / unit.size, line.estimate
     marker = "o" if line.places.size < _FEW else None
@@ -166,7 +172,7 @@ def _draw(panel: Any, line: Line, unit: _Unit, look: dict[str, str]) -> Any:
     return drawn
 
 
-def _looks(lines: Sequence[Line]) -> dict[str, dict[str, str]]:
+def looks_of(lines: Sequence[Line]) -> dict[str, dict[str, str]]:
     """Assigns each label a color and a line style, the same in every panel.
 
     Lines of one panel have different colors, as long as there are enough colors.
@@ -174,7 +180,7 @@ def _looks(lines: Sequence[Line]) -> dict[str, dict[str, str]]:
     envs: dict[str, set[str]] = {}
     for line in lines:
         envs.setdefault(line.group.label, set()).add(line.group.env)
-    every = list(zip(_COLORS * len(_STYLES), _STYLES * len(_COLORS), strict=True))
+    every = list(zip(COLORS * len(_STYLES), _STYLES * len(COLORS), strict=True))
     left: list[tuple[str, str]] = []
     looks: dict[str, dict[str, str]] = {}
     for label, panels in envs.items():
@@ -186,8 +192,9 @@ def _looks(lines: Sequence[Line]) -> dict[str, dict[str, str]]:
     return looks
 
 
-def _style(theme: str) -> Any:
-    ink, paper = _INK[theme]
+def style_of(theme: str) -> Any:
+    """Returns the matplotlib settings of a theme, "light" or "dark"."""
+    ink, paper = INK[theme]
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     filled = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     colors = dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)

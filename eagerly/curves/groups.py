@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,9 @@ class Curve:
         returns: `[M]`, mean return of each evaluation, or another metric.
         seconds: `[M]`, wall time until each point, or NaN if it was not recorded.
         counted: `[M]` bool, whether the point counts for the score; see `Results`.
+        path: The run directory or the table.
+        settings: The agent and all settings of the run; empty for a table.
+        history: The overrides of the run, as stored in `config.json`.
     """
 
     label: str
@@ -36,10 +40,16 @@ class Curve:
     returns: np.ndarray
     seconds: np.ndarray
     counted: np.ndarray
+    path: Path = Path()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()
 
     def until(self, steps: int) -> Curve:
         """Returns the curve up to and including a step."""
-        kept = self.steps <= steps
+        return self.only(self.steps <= steps)
+
+    def only(self, kept: np.ndarray) -> Curve:
+        """Returns the points selected by a mask `[M]`."""
         return replace(
             self,
             steps=self.steps[kept],
@@ -109,6 +119,14 @@ class RunGroup:
         curves = (curve.until(steps) for curve in self.curves)
         kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
         return RunGroup(self.label, self.env, tuple(kept))
+
+    def thinned(self, most: int) -> RunGroup:
+        """Returns the group at no more than `most` of its shared steps, evenly spaced."""
+        steps = self.over_steps()[0]
+        if len(steps) > most:
+            steps = steps[np.linspace(0, len(steps) - 1, most).astype(int)]
+        curves = (curve.only(np.isin(curve.steps, steps)) for curve in self.curves)
+        return RunGroup(self.label, self.env, tuple(curves))
 
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the steps `[M]` that all runs share, and the returns `[n, M]`.

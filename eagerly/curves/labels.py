@@ -75,16 +75,18 @@ def _differences(curves: Sequence[Sequence[Found]]) -> list[list[str]]:
     """
     several = [curve[0][1] for curve in curves]
     shown: list[list[str]] = [[] for _ in several]
-    for name in (n for n in several[0] if n not in COMPARABLE | _SHOWN):
-        values = {_key(settings[name]): settings[name] for settings in several}
-        counts = Counter(_key(settings[name]) for settings in several)
+    # Runs can lack a setting, because a newer release or anyone else wrote the other ones.
+    names = dict.fromkeys(name for settings in several for name in settings)
+    for name in (n for n in names if n not in COMPARABLE | _SHOWN):
+        values = {_key(settings.get(name)): settings.get(name) for settings in several}
+        counts = Counter(_key(settings.get(name)) for settings in several)
         usual = [key for key, count in counts.items() if count == max(counts.values())]
         texts = {key: _text(name, value, ".3g") for key, value in values.items()}
         if len(set(texts.values())) < len(texts):
             texts = {key: _text(name, value, "") for key, value in values.items()}
         for settings, words in zip(several, shown, strict=True):
-            if [_key(settings[name])] != usual:
-                words.append(texts[_key(settings[name])])
+            if [_key(settings.get(name))] != usual:
+                words.append(texts[_key(settings.get(name))])
     return shown
 
 

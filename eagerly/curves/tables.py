@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from eagerly.curves.filters import matching
 from eagerly.curves.groups import Curve, RunGroup, longest_copies
-from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
+from eagerly.curves.labels import Found
+from eagerly.curves.reading import METRICS, curve_of_table, curves_of_runs, skip_or_raise
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import read_results
-from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.files import RUNS, run_directories
 from eagerly.storage.run import whole_settings
-from eagerly.storage.run_document import (
-    last_override,
-    read_document_of,
-    read_settings,
-    results_of,
-)
+from eagerly.storage.run_document import read_settings
 from eagerly.storage.run_settings import COMPARABLE, declared_settings
 
 # Tables are named `label-Environment-v5-seed.csv`.
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
-METRICS = {"return": "return_mean", "success": "success_rate"}  # fields of `Results`
-_MOST_TAGS = 100  # in messages
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -44,6 +34,7 @@ def read_groups(
     filter: Mapping[str, Any] = _NOTHING,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
+    skip_invalid: bool = False,
 ) -> list[RunGroup]:
     """Reads and groups the runs in run directories, tables, or folders that contain them.
 
@@ -56,13 +47,16 @@ def read_groups(
         times: Whether to read the time of each evaluation from the event files of run directories.
         env: Environments to read; empty for all.
         filter: Values of settings, as in `matching`. Other runs and all tables are omitted.
-        say: Called with a message about each omitted run or table that is damaged, has no such
-            metric or no settings to filter, or has a copy that is at least as long; and about
-            each run without a score.
+        say: Called with a message about each omitted run or table that is damaged, has no
+            evaluations, no such metric or no settings to filter, or has a copy that is at least
+            as long; and about each run without a score.
         trust: Whether to import custom agents named in run directories, even if another user
             created these directories. Custom agents are imported only to look up the defaults of
             missing settings: if the runs of an agent have different sets of settings, or all lack
             a setting of `filter` that every run has today.
+        skip_invalid: Whether to omit a run or table with a message if it is a damaged table, has
+            no value of the metric, or names an agent that cannot be imported, instead of raising
+            an error.
 
     Raises:
         RunError: If a path holds neither a run nor a table, all runs are damaged, a table is
@@ -95,7 +89,8 @@ def read_groups(
             raise UsageError(f"env must be one of {', '.join(envs)}; got {unknown[0]}")
         tables = {path: name for path, name in tables.items() if name["env"] in env}
         runs = [(path, settings) for path, settings in runs if settings["env"] in env]
-    runs = _completed(runs, filter, trust)
+    skip = say if skip_invalid else None
+    runs = _completed(runs, filter, trust, skip)
     if filter:
         runs = matching(runs, filter)
     curves: list[tuple[Path, Curve]] = []
@@ -103,9 +98,12 @@ def read_groups(
         if filter or metric not in METRICS:
             why = f"no scalars such as {metric}" if metric not in METRICS else "no settings"
             say(f"{path} is skipped: a table contains {why}")
-        else:
-            curves.append((path, _of_table(path, name, metric)))
-    curves += _of_runs(runs, metric, times, say)
+            continue
+        try:
+            curves.append((path, curve_of_table(path, name, metric)))
+        except RunError as error:
+            skip_or_raise(path, error, skip)
+    curves += curves_of_runs(runs, metric, times, say, skip)
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in longest_copies(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
@@ -126,6 +124,7 @@ def selected_groups(
     rename: Mapping[str, str] = _NOTHING,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
+    skip_invalid: bool = False,
 ) -> list[RunGroup]:
     """Reads the groups for a figure, then filters and renames them.
 
@@ -139,6 +138,7 @@ def selected_groups(
         rename: Maps current labels to new ones.
         say: As in `read_groups`.
         trust: As in `read_groups`.
+        skip_invalid: As in `read_groups`.
 
     Raises:
         RunError: As in `read_groups`; also if no point is left, a label to rename does not
@@ -147,9 +147,20 @@ def selected_groups(
     files = [Path(path) for path in paths] or [RUNS]
     times = axis == "time"
     groups = read_groups(
-        files, metric=metric, times=times, env=env, filter=filter, say=say, trust=trust
+        files,
+        metric=metric,
+        times=times,
+        env=env,
+        filter=filter,
+        say=say,
+        trust=trust,
+        skip_invalid=skip_invalid,
     )
-    groups = [group.until(until) if until else group for group in groups]
+    if until:
+        late = (c.path for group in groups for c in group.curves if c.steps[0] > until)
+        for path in late:
+            say(f"{path} is skipped: it has no evaluations up to step {until}")
+        groups = [group.until(until) for group in groups]
     groups = [group for group in groups if group.curves]
     if not groups:
         what = "evaluations" if metric in METRICS else f"points of {metric}"
@@ -183,16 +194,9 @@ def _name(path: Path) -> re.Match[str]:
     return name
 
 
-def _of_table(path: Path, name: re.Match[str], metric: str) -> Curve:
-    path = path.resolve()  # tables may be links, because they are only read
-    results = read_results(path, of_run=False)
-    values, (label, env, seed) = getattr(results, METRICS[metric]), name.groups()
-    curve = Curve(label, env, int(seed), results.steps, values, results.seconds, results.counted)
-    _check_values(curve, metric, path)
-    return curve
-
-
-def _completed(runs: list[Found], filter: Iterable[str], trust: bool) -> list[Found]:
+def _completed(
+    runs: list[Found], filter: Iterable[str], trust: bool, skip: Callable[[str], None] | None
+) -> list[Found]:
     """Adds the defaults of settings that did not exist yet when a run was saved.
 
     Runs of custom agents are completed only if needed, because this imports the agent.
@@ -210,78 +214,10 @@ def _completed(runs: list[Found], filter: Iterable[str], trust: bool) -> list[Fo
             defaults = {name: each.default for name, each in declared_settings(agent).items()}
             found.append((path, {**defaults, **settings}))
         elif missing or len(names[agent]) > 1:
-            found.append((path, whole_settings(path, trust=trust)))
+            try:
+                found.append((path, whole_settings(path, trust=trust)))
+            except RunError as error:
+                skip_or_raise(path, error, skip)
         else:
             found.append((path, settings))
     return found
-
-
-def _of_runs(
-    runs: Iterable[Found], metric: str, times: bool, say: Callable[[str], None]
-) -> list[tuple[Path, Curve]]:
-    """Returns the curves of run directories, with their labels."""
-    found: list[tuple[Found, Curve]] = []
-    lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
-    for path, settings in runs:
-        try:
-            history = read_document_of(path)["history"]
-            curve, tags = _of_run(path, settings, history, metric, times)
-        except (RunError, OSError) as error:
-            say(f"{path} is skipped: {error}")
-            continue
-        _check_values(curve, metric, path)
-        if tags and metric not in tags:
-            lacking[path] = tags
-        if curve.steps.size:
-            settings = {**settings, OVERRIDES: algorithm_overrides(history)}
-            found.append(((path, settings), curve))
-            if not curve.counted.any():
-                say(f"{path} has no score: none of its evaluations counts (docs/curves.md)")
-    if lacking and not found:
-        every = sorted(set().union(*lacking.values()))
-        shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
-        raise UsageError(
-            f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
-        )
-    for path in lacking:
-        say(f"{path} is skipped: it has no scalar {metric}")
-    texts = labels([run for run, _ in found])
-    return [
-        (path, replace(curve, label=text))
-        for ((path, _), curve), text in zip(found, texts, strict=True)
-    ]
-
-
-def _of_run(
-    path: Path,
-    settings: Mapping[str, Any],
-    history: Sequence[Mapping[str, Any]],
-    metric: str,
-    times: bool,
-) -> tuple[Curve, set[str]]:
-    """Returns the curve of a run directory, without a label, and the tags if it is a scalar."""
-    tags: set[str] = set()
-    if metric in METRICS:
-        results = results_of(path, history)
-        steps, values, counted = results.steps, getattr(results, METRICS[metric]), results.counted
-        seconds = seconds_at_evaluations(path) if times else {}
-        if lost := [step for step in steps.tolist() if times and step not in seconds]:
-            raise RunError(f"its event files contain no time of the evaluation at step {lost[0]}")
-    else:
-        points, tags = read_scalar(path, metric)
-        steps = np.array(sorted(points))
-        values = np.array([points[step][0] for step in sorted(points)])
-        counted = steps > last_override(history)
-        seconds = {step: at for step, (_, at) in points.items()}
-    at = np.array([seconds.get(int(step), np.nan) for step in steps])
-    env, seed = settings["env"], int(settings["seed"])
-    return Curve("", env, seed, steps, values, at, counted), tags
-
-
-def _check_values(curve: Curve, metric: str, path: Path) -> None:
-    """Raises a `RunError` if evaluations lack the metric."""
-    if (lacking := np.isnan(curve.returns)).any():
-        raise UsageError(
-            f"{path} has no {METRICS[metric]} at step {curve.steps[lacking][0]}: its "
-            "environment did not report success in `info`. Pass only runs of environments that do"
-        )

@@ -24,6 +24,7 @@ FACE = {
     "noise",
     "quiet",
     "reaper",
+    "sanitizing",
     "seeding",
     "settings",
     "state",
@@ -61,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "curves": {"storage"},
     "studies": {"storage"},
+    "reports": {"curves", "storage"},
     "export": {"training", "storage", "agents", "environments", "policies", "buffers", "spaces"},
 }
 SHIPPED = {*MAY_IMPORT, "scripts"}
@@ -225,6 +227,7 @@ WITHOUT_TENSORFLOW = [
     "eagerly.scripts.evaluate",
     "eagerly.scripts.export",
     "eagerly.scripts.plot",
+    "eagerly.scripts.report",
     "eagerly.scripts.runs",
     "eagerly.scripts.study",
     "eagerly.scripts.sweep",

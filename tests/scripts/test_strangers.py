@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eagerly.sanitizing import sanitize
 from eagerly.scripts import evaluate, flags, plot, runs, train
-from eagerly.scripts.output import log_to_terminal, sanitize
+from eagerly.scripts.output import log_to_terminal
 from eagerly.storage.run import open_run
 from tests.helpers import ROOT, edit_sealed
 from tests.small_runs import SMALL, train_in

@@ -1,0 +1,147 @@
+"""Reads the curve of one run directory or table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly.curves.groups import Curve
+from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
+from eagerly.errors import RunError, UsageError
+from eagerly.storage.evaluations import read_results
+from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
+from eagerly.storage.run_document import last_override, read_document_of, results_of
+
+METRICS = {"return": "return_mean", "success": "success_rate"}  # fields of `Results`
+_MOST_TAGS = 100  # in messages
+
+
+def curve_of_table(path: Path, name: re.Match[str], metric: str) -> Curve:
+    """Reads a table.
+
+    Args:
+        path: The table.
+        name: Its label, environment and seed.
+        metric: As in `read_groups`.
+
+    Raises:
+        RunError: If the table is damaged, or lacks the metric.
+    """
+    path = path.resolve()  # tables may be links, because they are only read
+    results = read_results(path, of_run=False)
+    values, (label, env, seed) = getattr(results, METRICS[metric]), name.groups()
+    at, counted = results.seconds, results.counted
+    curve = Curve(label, env, int(seed), results.steps, values, at, counted, path)
+    _check_values(curve, metric, path)
+    return curve
+
+
+def curves_of_runs(
+    runs: Iterable[Found],
+    metric: str,
+    times: bool,
+    say: Callable[[str], None],
+    skip: Callable[[str], None] | None,
+) -> list[tuple[Path, Curve]]:
+    """Reads the curves of run directories and labels them.
+
+    Args:
+        runs: Run directories with their settings.
+        metric: As in `read_groups`.
+        times: As in `read_groups`.
+        say: As in `read_groups`.
+        skip: As in `skip_or_raise`.
+
+    Raises:
+        RunError: If no run has the metric, or an evaluation lacks it and `skip` is None.
+    """
+    found: list[tuple[Found, Curve]] = []
+    lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
+    for path, settings in runs:
+        try:
+            history = read_document_of(path)["history"]
+            curve, tags = _of_run(path, settings, history, metric, times)
+        except (RunError, OSError) as error:
+            say(f"{path} is skipped: {error}")
+            continue
+        try:
+            _check_values(curve, metric, path)
+        except RunError as error:
+            skip_or_raise(path, error, skip)
+            continue
+        if tags and metric not in tags:
+            lacking[path] = tags
+        if curve.steps.size:
+            settings = {**settings, OVERRIDES: algorithm_overrides(history)}
+            curve = replace(curve, path=path, settings=settings, history=history)
+            found.append(((path, settings), curve))
+            if not curve.counted.any():
+                say(f"{path} has no score: none of its evaluations counts (docs/curves.md)")
+        elif metric in METRICS:
+            say(f"{path} is skipped: it has no evaluations yet")
+    if lacking and not found:
+        every = sorted(set().union(*lacking.values()))
+        shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
+        raise UsageError(
+            f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
+        )
+    for path in lacking:
+        say(f"{path} is skipped: it has no scalar {metric}")
+    texts = labels([run for run, _ in found])
+    return [
+        (path, replace(curve, label=text))
+        for ((path, _), curve), text in zip(found, texts, strict=True)
+    ]
+
+
+def _of_run(
+    path: Path,
+    settings: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    metric: str,
+    times: bool,
+) -> tuple[Curve, set[str]]:
+    """Returns the curve of a run directory, without a label, and the tags if it is a scalar."""
+    tags: set[str] = set()
+    if metric in METRICS:
+        results = results_of(path, history)
+        steps, values, counted = results.steps, getattr(results, METRICS[metric]), results.counted
+        seconds = seconds_at_evaluations(path) if times else {}
+        if lost := [step for step in steps.tolist() if times and step not in seconds]:
+            raise RunError(f"its event files contain no time of the evaluation at step {lost[0]}")
+    else:
+        points, tags = read_scalar(path, metric)
+        steps = np.array(sorted(points))
+        values = np.array([points[step][0] for step in sorted(points)])
+        counted = steps > last_override(history)
+        seconds = {step: at for step, (_, at) in points.items()}
+    at = np.array([seconds.get(int(step), np.nan) for step in steps])
+    env, seed = settings["env"], int(settings["seed"])
+    return Curve("", env, seed, steps, values, at, counted), tags
+
+
+def _check_values(curve: Curve, metric: str, path: Path) -> None:
+    """Raises a `RunError` if evaluations lack the metric."""
+    if (lacking := np.isnan(curve.returns)).any():
+        raise UsageError(
+            f"{path} has no {METRICS[metric]} at step {curve.steps[lacking][0]}: its "
+            "environment did not report success in `info`. Pass only runs of environments that do"
+        )
+
+
+def skip_or_raise(path: Path, error: Exception, skip: Callable[[str], None] | None) -> None:
+    """Reports that a run or table is omitted because of an error.
+
+    Args:
+        path: The run directory or table.
+        error: The error.
+        skip: Called with the message; None raises the error instead.
+    """
+    if skip is None:
+        raise error
+    skip(f"{path} is skipped: {error}")

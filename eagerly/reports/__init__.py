@@ -1,0 +1,1 @@
+"""HTML reports of runs: one self-contained page without scripts."""

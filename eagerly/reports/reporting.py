@@ -1,0 +1,133 @@
+"""The public function that writes a report of runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+from eagerly.errors import RunError, UsageError
+
+_log = logging.getLogger(__name__)
+_MOST_POINTS = 400  # of a line
+
+
+def report(
+    *paths: str | Path,
+    output: str | Path | None = None,
+    x: str = "steps",
+    env: str | Sequence[str] = (),
+    filter: Mapping[str, Any] | None = None,
+    metric: str = "return",
+    statistic: str = "iqm",
+    until: int | None = None,
+    baseline: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    title: str = "Training report",
+    trust: bool = False,
+) -> str:
+    """Creates a self-contained HTML page about runs.
+
+    The page contains learning curves, scores, settings that differ, videos, overrides, and the
+    versions of packages. It has no scripts and loads nothing from the network. Runs are grouped as
+    by `eagerly.plot`. Omitted runs, such as damaged ones, are listed with the reason, and logged as
+    warnings.
+
+    Args:
+        *paths: Run directories, tables, or folders that contain them; by default, the folder
+            `runs`.
+        output: The file to write, ending in `.html`; None writes no file.
+        x: "steps" or "time", for wall time.
+        env: As in `eagerly.plot`.
+        filter: As in `eagerly.plot`.
+        metric: As in `eagerly.plot`.
+        statistic: As in `eagerly.plot`.
+        until: As in `eagerly.plot`.
+        baseline: Current or new label of the runs with which all other runs are compared.
+        rename: As in `eagerly.plot`.
+        title: Title of the page.
+        trust: As in `eagerly.plot`.
+
+    Returns:
+        The page.
+
+    Raises:
+        RunError: If no run can be shown, an environment, setting, metric or label does not occur in
+            the runs, or the file cannot be written.
+        ValueError: If an argument is not one of its choices.
+    """
+    with chdir("/"):  # matplotlib reads settings from the working directory on import
+        from eagerly.reports.page import Report, page_of
+    from eagerly.curves.comparison import compare
+    from eagerly.curves.lines import lines_of, write_file
+    from eagerly.curves.notes import notes_on
+    from eagerly.curves.tables import selected_groups
+
+    for name, value, choices in (
+        ("x", x, ("steps", "time")),
+        ("statistic", statistic, ("iqm", "mean")),
+        ("output", Path(output or ".html").suffix or ".html", (".html",)),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    notes: list[str] = []
+    left_out: list[tuple[str, str]] = []
+
+    def say(line: str) -> None:
+        _log.warning(line)
+        path, mark, reason = line.partition(" is skipped: ")
+        if mark:
+            left_out.append((path, reason))
+        else:
+            notes.append(line)
+
+    rename = rename or {}
+    found = selected_groups(
+        paths,
+        metric=metric,
+        axis=x,
+        env=(env,) if isinstance(env, str) else env,
+        filter=filter or {},
+        until=until,
+        rename=rename,
+        say=say,
+        trust=trust,
+        skip_invalid=True,
+    )
+    groups, lines = [], []
+    for group in found:
+        try:
+            lines += lines_of([group.thinned(_MOST_POINTS)], x, statistic)
+            groups.append(group)
+        except ValueError as error:
+            for curve in group.curves:
+                say(f"{curve.path} is skipped: {error}")
+    if not groups:
+        raise UsageError(f"none of these runs can be shown: {left_out[-1][1]}")
+    labels = sorted({group.label for group in groups})
+    baseline = baseline and rename.get(baseline, baseline)
+    if baseline and baseline not in labels:
+        raise UsageError(f"baseline must be one of {labels}; got {baseline!r}")
+    # The success rates of random policies are unknown, so success rates are not normalized.
+    zeros: dict[str, float] | None = None if metric == "return" else {}
+    try:
+        comparisons = compare(groups, baseline, zeros) if baseline else []
+    except ValueError as error:
+        comparisons = []
+        say(f"not compared: {error}")
+    compared = {group.env for group in groups if group.label == baseline}
+    if comparisons and (lacking := sorted({group.env for group in groups} - compared)):
+        say(f"not compared in {', '.join(lacking)}: {baseline} has no runs there")
+    for line in notes_on(groups, "plotted and scored" if x == "steps" else "scored"):
+        say(f"Note: {line}")
+    page = page_of(
+        Report(title, lines, groups, x, metric, statistic, comparisons, baseline, notes, left_out)
+    )
+    if output is not None:
+        try:
+            write_file(Path(output), page.encode())
+        except OSError as error:
+            raise RunError(f"{output} cannot be written: {error}") from error
+    return page

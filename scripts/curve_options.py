@@ -1,0 +1,87 @@
+"""Options shared by commands that show learning curves: `plot` and `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import click
+
+from eagerly.scripts.output import TRUST_HELP
+
+_OPTIONS = (
+    click.option(
+        "--x",
+        "axis",
+        type=click.Choice(["steps", "time"]),
+        default="steps",
+        help="Horizontal axis: environment steps, or wall time excluding interruptions.",
+    ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="ENV",
+        help="Environment to show; can be repeated. By default, all are shown.",
+    ),
+    click.option(
+        "--filter",
+        "filters",
+        multiple=True,
+        metavar="SETTING=VALUE",
+        help="Show only runs with this value of a setting, such as tau=0.005; can be repeated. "
+        "Several values of the same setting are alternatives.",
+    ),
+    click.option(
+        "--metric",
+        default="return",
+        metavar="METRIC",
+        help="Mean return (return) or success rate (success) of each evaluation, or a scalar in "
+        "TensorBoard, such as losses/critic.",
+    ),
+    click.option(
+        "--statistic",
+        type=click.Choice(["iqm", "mean"]),
+        default="iqm",
+        help="Statistic over runs: interquartile mean (of the middle half), or mean.",
+    ),
+    click.option(
+        "--until",
+        type=click.IntRange(min=1),
+        metavar="STEPS",
+        help="Last step to include, for comparing runs of different lengths.",
+    ),
+    click.option(
+        "--baseline",
+        metavar="LABEL",
+        help="Compare all other runs with those of this label, in a second table (plot: and a "
+        "second figure).",
+    ),
+    click.option(
+        "--rename",
+        nargs=2,
+        multiple=True,
+        metavar="LABEL NAME",
+        help="Replace a label by a new name; can be repeated.",
+    ),
+    click.option("--title", default="", show_default=False, help="Title of the figure or page."),
+    click.option("--trust", is_flag=True, help=TRUST_HELP),
+)
+
+
+def curve_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds options to select, group, name and compare runs."""
+    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
+
+
+def values_by_setting(words: Sequence[str]) -> dict[str, list[str]]:
+    """Converts words such as `tau=0.005` to alternative values by setting."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name, is_pair, value = word.partition("=")
+        if not is_pair:
+            raise click.BadParameter(
+                f"--filter must be SETTING=VALUE, such as tau=0.005; got {word}"
+            )
+        found.setdefault(name.strip().replace("-", "_"), []).append(value.strip())
+    return found
