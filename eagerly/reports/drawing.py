@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 
 from eagerly.curves.figures import COLORS, INK, Unit, draw_line, style_of
 from eagerly.curves.lines import Line
-from eagerly.reports.markup import Html, element
+from eagerly.reports.markup import Html, element, plain
 
+_GRID = "#b0b0b0"  # matplotlib's default
 _SIZE = (4.9, 2.9)  # inches
 _DASHES = {"-": "none", "--": "6 3", "-.": "7 3 2 3", ":": "2 3"}
 _KEPT = {
@@ -62,7 +63,7 @@ def panel(
         figure.savefig(content, format="svg", transparent=True, metadata=nothing)
     root = ElementTree.fromstring(content.getvalue())
     _adapt(root, prefix)
-    root.attrib |= {"role": "img", "aria-label": name}
+    root.attrib |= {"role": "img", "aria-label": plain(name)}
     root.attrib = {n: v for n, v in root.attrib.items() if n not in ("height", "width")}
     return Html(ElementTree.tostring(root, encoding="unicode"))
 
@@ -106,6 +107,7 @@ def _adapt(root: ElementTree.Element, prefix: str) -> None:
 def _colored(style: str) -> str:
     """Replaces the colors in a CSS style by the ink of the page and its variables."""
     style = style.replace(INK["light"][0], "currentColor")
+    style = style.replace(_GRID, "var(--grid)")
     for number, color in enumerate(COLORS):
         style = style.replace(color, f"var(--line-{number})")
     return style

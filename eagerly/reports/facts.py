@@ -20,8 +20,8 @@ NO_VALUE = "–"
 def differing_settings(groups: Sequence[RunGroup]) -> list[tuple[str, list[str]]]:
     """Returns the settings whose values differ between runs, with their values in each group.
 
-    Settings that only one algorithm has are omitted, since they differ from nothing. So are tables,
-    which contain no settings.
+    Runs without a setting, because their algorithm does not have it, do not count as different.
+    Tables contain no settings.
     """
     runs = [curve.settings for group in groups for curve in group.curves if curve.settings]
     found = []

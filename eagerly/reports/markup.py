@@ -27,23 +27,26 @@ def element(name: str, *children: Content | None, **attributes: str) -> Html:
         name: The name of the element.
         *children: Its content, escaped as by `text`; None is omitted.
         **attributes: Its attributes, escaped. A final underscore is removed (`class_`), and the
-            other ones become hyphens. An empty value stands for a boolean attribute.
+            other ones become hyphens. An empty value stands for a boolean attribute. Long values
+            are truncated, except for the data in `src`.
     """
     words = [name]
     for key, value in attributes.items():
         key = key.removesuffix("_").replace("_", "-")
+        value = value if key == "src" else plain(value)
         words.append(f'{key}="{html.escape(value)}"' if value else key)
     inner = "".join(text(child) for child in children if child is not None)
     return Html(f"<{' '.join(words)}>{inner}</{name}>")
 
 
 def text(value: Content) -> Html:
-    """Returns text as HTML: escaped, without control characters, and truncated if it is long."""
-    if isinstance(value, Html):
-        return value
-    if len(value) > _LONGEST:
-        value = f"{value[:_LONGEST]}…"
-    return Html(html.escape(sanitize(value, lines=False)))
+    """Returns `plain` text as HTML. HTML is returned unchanged."""
+    return value if isinstance(value, Html) else Html(html.escape(plain(value)))
+
+
+def plain(value: str) -> str:
+    """Returns text without control characters, truncated if it is long."""
+    return sanitize(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…", lines=False)
 
 
 def joined(parts: Sequence[Content]) -> Html:

@@ -12,6 +12,7 @@ from eagerly.errors import RunError, UsageError
 
 _log = logging.getLogger(__name__)
 _MOST_POINTS = 400  # of a line
+_LARGEST = 1e100  # values whose statistics cannot overflow
 
 
 def report(
@@ -59,7 +60,8 @@ def report(
         ValueError: If an argument is not one of its choices.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
-        from eagerly.reports.page import Report, page_of
+        from eagerly.reports.content import Report
+        from eagerly.reports.page import page_of
     from eagerly.curves.comparison import compare
     from eagerly.curves.lines import lines_of, write_file
     from eagerly.curves.notes import notes_on
@@ -79,7 +81,7 @@ def report(
         _log.warning(line)
         path, mark, reason = line.partition(" is skipped: ")
         if mark:
-            left_out.append((path, reason))
+            left_out.append((path, reason.removeprefix(f"{path} ")))
         else:
             notes.append(line)
 
@@ -99,6 +101,8 @@ def report(
     groups, lines = [], []
     for group in found:
         try:
+            if max(abs(curve.returns).max() for curve in group.curves) > _LARGEST:
+                raise ValueError(f"{group.label}, {group.env}: a value is beyond {_LARGEST:g}")
             lines += lines_of([group.thinned(_MOST_POINTS)], x, statistic)
             groups.append(group)
         except ValueError as error:
@@ -116,10 +120,10 @@ def report(
         comparisons = compare(groups, baseline, zeros) if baseline else []
     except ValueError as error:
         comparisons = []
-        say(f"not compared: {error}")
+        say(f"Not compared: {error}")
     compared = {group.env for group in groups if group.label == baseline}
     if comparisons and (lacking := sorted({group.env for group in groups} - compared)):
-        say(f"not compared in {', '.join(lacking)}: {baseline} has no runs there")
+        say(f"Not compared in {', '.join(lacking)}: {baseline} has no runs there")
     for line in notes_on(groups, "plotted and scored" if x == "steps" else "scored"):
         say(f"Note: {line}")
     page = page_of(

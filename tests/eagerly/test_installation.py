@@ -89,6 +89,7 @@ def test_the_wheel_contains_all_packages_and_nothing_else(tmp_path: Path) -> Non
     for package in packages:
         home = HOMES[package]
         files |= {f"eagerly/{package}/{path.relative_to(home)}" for path in home.rglob("*.py")}
+        files |= {f"eagerly/{package}/{path.name}" for path in home.glob("*.css")}
     assert sorted(names) == sorted(files)
 
 
