@@ -23,18 +23,23 @@ def matching(runs: Sequence[Found], wanted: Mapping[str, Any]) -> list[Found]:
             number and "256,256" to sizes; "none" is the value that unsets an optional setting.
 
     Raises:
-        RunError: If no run has one of the settings, a value has the wrong type, or no run matches.
+        RunError: If no run has one of the settings, or no run matches, for example because a value
+            has the wrong type.
     """
     known = sorted({name for _, settings in runs for name in settings})
     for name in wanted:
         if name not in known:
             problem = f"no run has the setting {name!r}, which a filter names"
             raise UsageError(f"{problem}. {suggestion(name, known)}".removesuffix(". "))
-    kept = [
-        (path, settings)
-        for path, settings in runs
-        if all(n in settings and _matches(n, settings[n], value) for n, value in wanted.items())
-    ]
+    kept, wrong = [], None
+    for run in runs:
+        try:
+            if all(n in run[1] and _matches(n, run[1][n], value) for n, value in wanted.items()):
+                kept.append(run)
+        except UsageError as error:  # the saved value of one run may have the wrong type
+            wrong = wrong or error
+    if not kept and wrong:
+        raise wrong
     if not kept:
         raise UsageError(f"no run matches the filter {_described(wanted)}: {_saved(runs, wanted)}")
     return kept

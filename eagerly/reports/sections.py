@@ -16,7 +16,6 @@ from eagerly.reports.content import (
 )
 from eagerly.reports.drawing import panel
 from eagerly.reports.facts import (
-    NO_VALUE,
     conditions_of_runs,
     differing_settings,
     overrides,
@@ -85,9 +84,9 @@ def settings_section(report: Report, swatches: Swatches) -> Html:
         for g in groups
     ]
     rows = [[element("code", name), *cells] for name, cells in found]
-    what = f"The settings whose values differ. {NO_VALUE}: the algorithm does not have the setting."
+    what = "The settings whose values differ, and a dash if the algorithm has no such setting."
     if omitted := len(report.groups) - len(groups):
-        what += f" {counted(omitted, 'further group')} omitted."
+        what += f" Left out: {counted(omitted, 'further group')}."
     return joined([element("p", what), table("Settings", ("setting", *head), [("", rows)])])
 
 

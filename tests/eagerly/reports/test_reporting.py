@@ -113,6 +113,8 @@ def test_hostile_runs_neither_inject_markup_nor_enlarge_or_prevent_the_report(
     for start in (1, 2):  # runs without a common step
         path = _run(tmp_path / f"odd{start}", [], seed=start, tau=0.3)
         (path / "evaluations.csv").write_text(f"steps,return_mean\n{start},1.0\n")
+    _run(tmp_path / "type", [1.0], batch_size=[1])
+    assert "1 run, 1 group" in eagerly.report(tmp_path, filter={"batch_size": "256", "tau": 0.1})
     page = eagerly.report(tmp_path)
     parsed = _Parsed(page)
     assert not parsed.tags & {"script", "img"}
