@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from eagerly.agents import agent_name, agent_names, config_class
-from eagerly.scripts.commands import CommandGroup
 from eagerly.sanitizing import sanitize
+from eagerly.scripts.commands import CommandGroup
 
 
 class AgentCommands(CommandGroup):

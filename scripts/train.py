@@ -33,8 +33,8 @@ from click.core import ParameterSource
 from eagerly.agents import agent_names
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
-from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.sanitizing import sanitize
+from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.scripts.batch import train_batch
 from eagerly.scripts.flags import (
     SettingsCommand,
