@@ -161,16 +161,22 @@ class Trials(Jobs):
         runs = _planned(f"trial {number}", study.runs(number), study, {**self._given, **given})
         for run in runs:
             wait_until_free(run.path)
+        trial = study.judged(self.trials[number], self.trials)
+        if trial.state != RUNNING:
+            self._end(trial)
+            return []
         try:
             jobs = open_jobs(Batch(runs, study.path, "", "", study.jobs), self._threads)
-        except UsageError as error:  # the values are incompatible
+        except UsageError as error:
+            if any(run.path.exists() for run in runs):
+                raise
+            # The values are incompatible with each other.
             study.record_failure(number, str(error))
             self._say(f"trial {number}: {error}")
             self._end(study.judged(self.trials[number], self.trials))
             return []
         runs[0].path.parent.mkdir(parents=True, exist_ok=True)
         self._open[number] = jobs
-        self._judge(number)
         return [job for job in jobs if job.state == "waiting"]
 
     def changed(self, job: Job) -> None:
