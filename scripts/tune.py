@@ -309,11 +309,16 @@ def _train_finalists(
     train_batch(Batch(runs, study.path / "final", title, again, study.jobs), progress=progress)
     scores = {n: np.array([final_score(path) for path in paths[n]]) for n in groups}
     winner = max((n for n in groups if n != _WITHOUT), key=lambda n: scores[n].mean())
+    is_better = False
     for name, found in scores.items():
         text = f"{name:<14}mean {format_return(float(found.mean()))} over {fresh} fresh seeds"
         if name != _WITHOUT:
-            text += f", better by {difference(found, scores[_WITHOUT])} (interquartile means, 95 %)"
+            gain = difference(found, scores[_WITHOUT])
+            text += f", difference {gain} (interquartile means, 95 %)"
+            is_better |= bool(gain.low > 0)
         tell(text)
+    if not is_better:
+        tell("no finalist is better than the settings without search with 95 % confidence")
     target = study.path / "best.toml"
     write_preset(target, open_run(paths[winner][0], None, {}))
     tell(f"{'preset':<14}{target}: {described(study.given(trials[int(winner[-4:])].drawn))}")

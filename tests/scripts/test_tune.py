@@ -108,7 +108,7 @@ def test_finalists_are_compared_and_the_best_settings_become_a_preset() -> None:
     result = _tune(*more, *flags)
     assert result.exit_code == 0, result.output
     (winner,) = re.findall(
-        r"^trial-(\d+) +mean .* over 2 fresh seeds, better by", result.output, re.M
+        r"^trial-(\d+) +mean .* over 2 fresh seeds, difference ", result.output, re.M
     )
     listed = json.loads(CliRunner().invoke(main, ["study", "study", "--json"]).output)
     (trial,) = (each for each in listed if each["trial"] == int(winner))
