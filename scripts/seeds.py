@@ -11,6 +11,7 @@ import click
 from eagerly.errors import UsageError
 from eagerly.scripts.batch import Batch, Planned
 from eagerly.scripts.flags import command, format_seeds, parse_seeds
+from eagerly.storage.files import RUNS
 from eagerly.storage.run import readable_name
 from eagerly.storage.run_settings import flag_words
 
@@ -65,7 +66,7 @@ def batch_of_seeds(
             raise UsageError(
                 "a new run needs an environment: pass --env, for example HalfCheetah-v5"
             )
-        folder = Path("runs") / readable_name(agent, env)
+        folder = RUNS / readable_name(agent, env)
     runs = [
         Planned(f"seed {seed}", folder / f"seed-{seed}", agent, {**typed, "seed": seed})
         for seed in seeds

@@ -12,6 +12,7 @@ from eagerly.scripts.flags import command
 from eagerly.scripts.grid import read_grid
 from eagerly.scripts.output import TRUST_HELP, log_to_terminal
 from eagerly.scripts.slurm import write_array
+from eagerly.storage.files import RUNS
 
 
 @click.command(cls=Command)
@@ -48,7 +49,7 @@ def main(
         policy_delay = [1, 2]
     """
     log_to_terminal()
-    folder = run_dir or Path("runs") / file.stem
+    folder = run_dir or RUNS / file.stem
     runs = read_grid(file, folder)
     words = [str(file), "--jobs", str(jobs)]
     words += [] if run_dir is None else ["--run-dir", str(run_dir)]
