@@ -22,6 +22,7 @@ from eagerly.storage.files import RunFiles
 from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
 from eagerly.storage.manifest import finished_by, published
 from eagerly.storage.run import open_run
+from eagerly.storage.tracking import check_tracker
 from eagerly.training.run_processes import train_command
 from eagerly.training.signals import StopSignals
 
@@ -146,6 +147,7 @@ def open_jobs(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
             given = dict(each.given)
             options = {"override": batch.override, "trust": batch.trust}
             run = open_run(each.path, each.agent, given, **options)
+            check_tracker(run.config.track)
             if run.is_new:  # existing runs keep their thread counts
                 given |= {name: count for name, count in threads.items() if name not in given}
                 counts = {name: given[name] for name in threads}

@@ -35,7 +35,7 @@ from eagerly.storage.manifest import (
 )
 
 _log = logging.getLogger(__name__)
-_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
+_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp", "tracking.json.tmp")
 
 
 class Variables(Protocol):

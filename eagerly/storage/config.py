@@ -8,6 +8,7 @@ from typing import Any
 
 from eagerly.agents.agent_settings import BY_PRIORITY
 from eagerly.settings import Group, Settings, setting, when
+from eagerly.storage.tracking import check_track
 from eagerly.workers.group_specs import HERE, check_collectors
 
 DEVICES = ("auto", "cpu", "gpu")
@@ -60,7 +61,7 @@ COLLECTION = Group("Collection", _check_collection)
 UPDATES = Group("Updates", _check_updates)
 POLICY_CHECKPOINTS = Group("Policy checkpoints", _check_policy_checkpoints)
 EVALUATION = Group("Evaluation")
-CURVES = Group("Curves and videos")
+CURVES = Group("Curves and videos", lambda config: check_track(config.track))
 CHECKPOINTS = Group("Checkpoints")
 HARDWARE = Group("Hardware")
 
@@ -319,6 +320,14 @@ class RunConfig(Settings):
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,
+        resumable=True,
+        group=CURVES,
+    )
+    track: str = setting(
+        "",
+        "Experiment tracker that also receives the curves: Weights & Biases or MLflow",
+        unit="wandb[:PROJECT]|mlflow[:URI]",
+        longest=300,
         resumable=True,
         group=CURVES,
     )

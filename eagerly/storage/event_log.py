@@ -97,6 +97,19 @@ def read_scalar(run: Path, tag: str) -> tuple[dict[int, tuple[float, float]], se
     return points, tags
 
 
+def read_points(run: Path) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yields the step and the scalars of each record of a run, by tag, in the order of writing.
+
+    Files are read up to their first damaged record.
+    """
+    files = RunFiles(run)
+    for name in _names(files):
+        with suppress(OSError, ValueError), files.open(name) as file:
+            for event in _events(file, files.size(name)):
+                if values := {e.tag: _number(e) for e in event.summary.value if _is_scalar(e)}:
+                    yield int(event.step), values
+
+
 def seconds_at_evaluations(run: Path) -> dict[int, float]:
     """Returns the wall time in seconds at each evaluation of a run, by step; see `read_scalar`."""
     return {step: seconds for step, (_, seconds) in read_scalar(run, _TAG)[0].items()}

@@ -50,7 +50,7 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
-_CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
+_CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors", "track"}
 # None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]

@@ -99,6 +99,7 @@ OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "init_from": bool,
         "collectors": lambda kind: kind != HERE,
         "num_collectors": bool,
+        "track": bool,
         **dict.fromkeys(FACTORIES, _is_factory),
     }
 )
@@ -173,6 +174,8 @@ def described(named: Mapping[str, Any]) -> str:
         found.append(f"pass {_cut(json.dumps(named['env_kwargs']))} to its environment")
     if "init_from" in named:
         found.append(f"start from the policy of {_cut(json.dumps(named['init_from']))}")
+    if "track" in named:
+        found.append(f"send its curves to {_cut(json.dumps(named['track']))}")
     for name in sorted(named.keys() - OUTSIDE.keys()):
         found.append(f"set {_cut(name)} of its agent to {_cut(json.dumps(named[name]))}")
     return " and ".join(found)

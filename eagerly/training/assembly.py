@@ -27,6 +27,7 @@ from eagerly.state import Stateful
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
+from eagerly.storage.tracking import check_tracker
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
 from eagerly.training.evaluation import single_blas_thread
@@ -104,7 +105,8 @@ def assemble(
     opened.enter_context(single_blas_thread())
     watchdog = Watchdog(timeout, progress)
     opened.callback(watchdog.close)
-    run.check_trusted("collectors", "num_collectors")
+    run.check_trusted("collectors", "num_collectors", "track")
+    check_tracker(config.track)
     set_device(config.device)
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)

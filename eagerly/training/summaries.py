@@ -23,13 +23,13 @@ from eagerly.agents.algorithm import algorithm_errors
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
-from eagerly.storage.config import RESUMABLE, RunConfig
+from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
-from eagerly.storage.run_settings import format_setting
 from eagerly.training.callbacks import Callback, TrainerView
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.trackers import active_settings, make_tracker
 
 BEST = "evaluation/return_best"
 _MEAN = "evaluation/return_mean"
@@ -82,6 +82,7 @@ class Summaries(Callback, Saved):
     Attributes:
         log: The event file. Call `open` before anything is written.
         table: `evaluations.csv`, also opened by `open`.
+        tracker: Receives the points as well; None without an experiment tracker.
     """
 
     log: EventLog
@@ -92,6 +93,7 @@ class Summaries(Callback, Saved):
         self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
+        self.tracker = make_tracker(config.track)
 
     def open(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
         """Opens the event file and the evaluation table, and writes new or overridden settings.
@@ -123,15 +125,7 @@ class Summaries(Callback, Saved):
         """
         settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        idle = agent.config.without_effect((agent.observations, agent.actions))
-        idle |= run.config.without_effect()
-        left_out = {*idle, *RESUMABLE} - {"steps"}
-        active = {"agent": run.agent} | {
-            # The dashboard supports only numbers, booleans and text.
-            name: format_setting(value) if isinstance(value, dict | tuple) else value
-            for name, value in settings.items()
-            if name not in left_out
-        }
+        active = active_settings(run, agent)
         self._add_all(
             steps,
             text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
@@ -149,8 +143,11 @@ class Summaries(Callback, Saved):
         self.table.flush()
 
     def on_begin(self, training: TrainerView) -> None:
-        """Starts the timer of the speed curves and records the start time in the event file."""
+        """Starts the tracker and the timer of the speed curves, and records the start time."""
         self.log.add(training.steps)
+        if self.tracker:
+            settings = active_settings(training.run, training.agent)
+            self.tracker.begin(training.run, settings, training.steps)
         self._last = (time.perf_counter(), training.steps, training.updates)
 
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
@@ -228,9 +225,13 @@ class Summaries(Callback, Saved):
         """Syncs the files to disk: no checkpoint does so after a final evaluation."""
         self.log.sync()
         self.table.sync()  # last, because its row marks the run as finished
+        if self.tracker:
+            self.tracker.end()
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))
+        if self.tracker:
+            self.tracker.add(values, steps)
 
     def _add_all(self, steps: int, *summaries: Any) -> None:
         """Writes summaries as one record."""

@@ -71,6 +71,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self.checkpoints = Checkpoints(run, parts)
             self._evaluator.restore(self.checkpoints.begin(newest))
             opened.callback(self.summaries.log.close)
+            if self.summaries.tracker:
+                opened.callback(self.summaries.tracker.end, failed=True)
             self._profile = opened.enter_context(closing(Profile(run.path, profile_calls)))
             self._opened = opened.pop_all()
 
