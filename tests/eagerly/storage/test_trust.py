@@ -466,6 +466,7 @@ def test_settings_with_effects_outside_the_process_need_consent() -> None:
         "init_from": "../other",
         "collectors": "processes",
         "num_collectors": 2,
+        "track": "wandb",
         **dict.fromkeys(trust.FACTORIES, "evil:make"),
     }
     assert reaching.keys() == trust.OUTSIDE.keys() - {"agent"}

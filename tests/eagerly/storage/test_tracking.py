@@ -1,0 +1,119 @@
+"""The setting `track`, and the identity of a run in a tracker."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eagerly import RunError, open_run
+from eagerly.errors import UsageError
+from eagerly.storage import wandb_log
+from eagerly.storage.tracking import TRACKERS, check_tracker, split_track, tracker_id
+from eagerly.training.trackers import _KINDS
+
+
+@pytest.mark.parametrize(
+    ("track", "kind", "target"),
+    [
+        ("wandb", "wandb", ""),
+        ("wandb:my project-1", "wandb", "my project-1"),
+        ("mlflow", "mlflow", ""),
+        ("mlflow:sqlite:///mlflow.db", "mlflow", "sqlite:///mlflow.db"),
+        ("mlflow:http://user@host:5000", "mlflow", "http://user@host:5000"),
+    ],
+)
+def test_valid_forms_are_split(track: str, kind: str, target: str, tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1", "track": track})
+    assert split_track(run.config.track) == (kind, target)
+
+
+@pytest.mark.parametrize(
+    ("track", "problem"),
+    [
+        ("neptune", "track must be wandb, wandb:PROJECT, mlflow or mlflow:URI; got 'neptune'"),
+        ("wandb:", "track must be wandb"),
+        ("wandb:team/project", "set WANDB_ENTITY"),
+        ("mlflow:mlruns", "must be a database or a server"),
+        ("mlflow:file:///mlruns", "must be a database or a server"),
+        ("mlflow:postgresql://user:secret@host/db", "must not contain a password"),
+    ],
+)
+def test_invalid_forms_are_reported_at_once(track: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=problem) as error:
+        open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1", "track": track})
+    assert "\n" not in str(error.value)
+
+
+def test_each_tracker_has_a_class_and_an_extra() -> None:
+    assert _KINDS.keys() == TRACKERS.keys()
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(origin=None)])
+def test_a_missing_package_is_reported_with_instructions(
+    monkeypatch: pytest.MonkeyPatch, found: object
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    with pytest.raises(RunError, match=r"requires the package wandb: pip install 'eagerly\[wandb"):
+        check_tracker("wandb:project")
+    check_tracker("")
+
+
+def test_a_run_keeps_its_id_but_neither_a_copy_nor_an_overridden_run_does(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    run.mkdir()
+    first = tracker_id(run, "wandb", [])
+    other = tracker_id(run, "mlflow", [])
+    assert len({first, other}) == 2
+    assert (tracker_id(run, "wandb", []), tracker_id(run, "mlflow", [])) == (first, other)
+    shutil.copytree(run, copy)
+    assert tracker_id(copy, "wandb", []) not in (first, other)
+    (tmp_path / "link").symlink_to(run)
+    assert tracker_id(tmp_path / "link", "wandb", []) == first
+    overridden = tracker_id(run, "wandb", [{"steps": 3}])
+    assert overridden != first
+    assert tracker_id(run, "wandb", [{"steps": 3}]) == overridden
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"ids": {"wandb": "0123456789abcdef"}}'])
+def test_a_damaged_document_gives_a_new_id(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tracking.json").write_bytes(content)
+    found = tracker_id(tmp_path, "wandb", [])
+    assert found != "0123456789abcdef"
+    assert tracker_id(tmp_path, "wandb", []) == found
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    victim.write_text("content")
+    (run / "tracking.json").symlink_to(victim)
+    tracker_id(run, "wandb", [])
+    assert victim.read_text() == "content"
+    assert not (run / "tracking.json").is_symlink()
+
+
+def test_records_of_a_session_are_read_across_blocks_up_to_the_first_incomplete_one(
+    tmp_path: Path,
+) -> None:
+    def fragment(content: bytes, kind: int) -> bytes:
+        return struct.pack("<IHB", 0, len(content), kind) + content
+
+    size = 2**15
+    first = b":W&B..." + fragment(b"one", 1)
+    fill = size - len(first) - 7
+    blocks = first + fragment(b"a" * fill, 2) + fragment(b"b" * (size - 7), 3) + fragment(b"c", 4)
+    blocks += fragment(b"two", 1)
+    expected = [b"one", b"a" * fill + b"b" * (size - 7) + b"c", b"two"]
+    path = tmp_path / "run.wandb"
+    for torn in (b"", fragment(b"three", 1)[:-1], bytes(20), b":"):
+        path.write_bytes(blocks + torn)
+        with path.open("rb") as file:
+            assert list(wandb_log._records(file)) == expected
+    path.write_bytes(blocks[:size])
+    with path.open("rb") as file:
+        assert list(wandb_log._records(file)) == expected[:1]
