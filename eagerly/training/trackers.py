@@ -9,7 +9,7 @@ import posixpath
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 _PROJECT = "eagerly"  # default W&B project and MLflow experiment
 _INVALID = re.compile(r"[^\w\-. :/]")  # in MLflow's names of metrics
 _PARAMS = 100  # MLflow's limit per request
+_PATIENCE = 5.0  # seconds to wait for W&B's file
 
 
 def active_settings(run: Run, agent: Agent) -> dict[str, Any]:
@@ -175,16 +176,25 @@ class WandbTracker(Tracker):
             settings=wandb.Settings(console="off"),
         )
         self._complete_below = self._run.starting_step
+        self._newest: tuple[str, int] | None = None
+        session = Path(self._run.dir).parent
+        self._file = session / f"run-{self.id}.wandb"
         if self._run.offline:
-            sessions = Path(self._run.dir).parents[1]
-            for path in sessions.glob(f"*run-*-{self.id}/run-{self.id}.wandb"):
+            for path in session.parent.glob(f"*run-*-{self.id}/run-{self.id}.wandb"):
                 self._recorded |= wandb_points(path)
 
     def _send(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)
+        self._newest = next(iter(values)), step
 
     def _finish(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
+        # W&B completes the file about a second later. Another session in this process reads it.
+        deadline = time.monotonic() + _PATIENCE
+        while self._run.offline and self._newest and time.monotonic() < deadline:
+            if self._newest in wandb_points(self._file):
+                break
+            time.sleep(0.1)
 
 
 class MlflowTracker(Tracker):
@@ -192,6 +202,7 @@ class MlflowTracker(Tracker):
 
     def _start(self, settings: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric, Param
+        from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
         self._metric = Metric
@@ -199,10 +210,12 @@ class MlflowTracker(Tracker):
         default = f"sqlite:///{self.folder}/mlflow.db?timeout=60"
         uri = self.target or os.environ.get("MLFLOW_TRACKING_URI") or default
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _PROJECT
-        with _one_at_a_time(self.folder):
+        with _one_at_a_time(self.folder) if uri.startswith("sqlite:") else nullcontext():
             client = self._client = MlflowClient(uri)
-            known = client.get_experiment_by_name(experiment)
-            at = known.experiment_id if known else client.create_experiment(experiment)
+            if client.get_experiment_by_name(experiment) is None:
+                with suppress(MlflowException):  # another run has created it in the meantime
+                    client.create_experiment(experiment)
+        at = client.get_experiment_by_name(experiment).experiment_id
         found = client.search_runs([at], f"tags.`eagerly.id` = '{self.id}'", max_results=1)
         tags = {"eagerly.id": self.id, "group": self.folder.name}
         run = found[0] if found else client.create_run(at, run_name=self.name, tags=tags)
