@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import shutil
@@ -41,6 +42,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # These are the default thread counts of a run. A Trainer warns if its process has others.
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
+def pytest_collection_finish() -> None:
+    """Excludes TensorFlow and the collected tests from later garbage collections.
+
+    These objects live until the end. Each full collection would spend 0.3 seconds on them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
