@@ -28,6 +28,7 @@ from tests.tracing import begin, end, traced
 SETTINGS: dict[str, Any] = {
     "mode": "eager",
     "hidden_sizes": (8,),
+    "warmup_steps": 100,
     "replay_ratio": 0.02,
     "updates_per_call": 1,
     "replay_capacity": 130,  # small enough that replay segments are removed

@@ -20,11 +20,12 @@ SMALL: dict[str, Any] = {
     "env": "Pendulum-v1",
     "preset": "defaults",
     "steps": 400,
-    "warmup_steps": 100,
-    # The run makes six updates, which take less time in eager mode than tracing one update. Tests
-    # with many updates use graph mode, where tracing takes half as long for calls of one update.
+    "warmup_steps": 50,
+    # The run makes updates at steps 150, 250 and 350. In eager mode, they take less time than
+    # tracing one update. Tests with many updates use graph mode, where tracing takes half as long
+    # for calls of one update.
     "updates_per_call": 1,
-    "replay_ratio": 0.02,
+    "replay_ratio": 0.01,
     "evaluate_every_steps": 150,
     "evaluation_episodes": 1,
     "summarize_every_steps": 50,

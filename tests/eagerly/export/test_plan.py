@@ -37,7 +37,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with 1,100 observations in its replay buffer. Its environment prints to stdout."""
     surroundings.register()
     path = tmp_path_factory.mktemp("walks") / "walk"
-    train_in(path, env="Walk-v0", steps=1100, warmup_steps=1050, evaluate_every_steps=1100)
+    train_in(path, env="Walk-v0", steps=1100, warmup_steps=1000, evaluate_every_steps=1100)
     return path
 
 

@@ -22,7 +22,7 @@ from tests.eagerly.training.test_callbacks import Diary, trained
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun, scalars
 
-# With the other settings in `SMALL`, the first 100 steps are random, and the first update is made
+# With the other settings in `SMALL`, the first 50 steps are random, and the first update is made
 # at step 150.
 SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_sizes": (8,)}
 
@@ -45,7 +45,9 @@ def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
     run = tmp_path / "run"
     # Every return reaches `stop_at_return`, but evaluations count only after the first update. The
     # warm-up has 120 steps.
-    trainer = train(warmup_steps=120, evaluate_every_steps=50, stop_at_return=-1e9)
+    trainer = train(
+        warmup_steps=120, replay_ratio=0.02, evaluate_every_steps=50, stop_at_return=-1e9
+    )
     assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
     results = read_results(run / "evaluations.csv")
     assert results.steps.tolist() == [50, 100, 150, 200]

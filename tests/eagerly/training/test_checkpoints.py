@@ -25,8 +25,8 @@ def test_a_checkpoint_writes_only_new_data_and_the_newest_ones_are_kept(
     train(steps=300)
     run = tmp_path / "run"
     assert names(run / "checkpoints") == [
-        "000000000200-000000000002",
-        "000000000300-000000000004",
+        "000000000200-000000000001",
+        "000000000300-000000000002",
     ]
     assert names(run / "replay") == [
         "000000000000-000000000100.npy",
@@ -61,7 +61,7 @@ def test_a_run_directory_holds_the_documented_files(train: TrainRun, tmp_path: P
         "lock",
         "replay",
     ]
-    assert names(run / "checkpoints" / "000000000200-000000000002") == [
+    assert names(run / "checkpoints" / "000000000200-000000000001") == [
         "collector.npz",
         "manifest.json",
         "networks.data-00000-of-00001",
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_is_skipped(
     train: TrainRun, finished: Path, tmp_path: Path, part: str, damage: str
 ) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
-    path = run / "checkpoints" / "000000000200-000000000002" / part
+    path = run / "checkpoints" / "000000000200-000000000001" / part
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "gone":
@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_skipped(
         assert lines == []  # without a manifest, the checkpoint counts as unpublished
     else:
         (line,) = lines
-        assert "000000000200-000000000002 is damaged" in line
+        assert "000000000200-000000000001 is damaged" in line
     if part.startswith("networks.data"):  # one part suffices: resuming is the same for all
         trainer = train(steps=210)
         assert (trainer.steps, trainer.buffer.added, trainer.lines) == (210, 210, lines)
@@ -152,7 +152,7 @@ def test_incomplete_files_are_removed_and_foreign_files_stay(
     before = {path for path in run.rglob("*") if not path.name.startswith("events")}
     half = ["config.json.tmp", "evaluations.csv.tmp", "lock.tmp", "videos/x.mp4.tmp"]
     half += ["replay/000000000200-000000000210.npy.tmp"]
-    half += ["checkpoints/000000000210-000000000003/networks.index"]
+    half += ["checkpoints/000000000210-000000000002/networks.index"]
     for name in (*half, "notes.tmp"):
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_bytes(b"half")

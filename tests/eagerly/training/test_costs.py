@@ -55,6 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     """A run after two calls of its train body. All tests share it, so the body is compiled once."""
     settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
+    settings |= {"warmup_steps": 100}
     settings |= {"updates_per_call": 10, "replay_ratio": 1.0, "hidden_sizes": (8,)}
     with Trainer(open_run(tmp_path_factory.mktemp("running") / "run", "td3", settings)) as trainer:
         for _ in range(100 + 2 * 10):

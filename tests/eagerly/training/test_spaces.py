@@ -17,7 +17,12 @@ from tests import toys
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
 
-GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 160, "warmup_steps": 60}
+GEARS: dict[str, Any] = {
+    "env": "Gears-v0",
+    "steps": 160,
+    "warmup_steps": 60,
+    "replay_ratio": 0.02,
+}
 
 
 def test_an_image_policy_is_loaded(train: TrainRun, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path
 
 
 # With this ratio, 150 steps require five updates.
-FIVE = {"replay_ratio": 0.1}
+FIVE = {"replay_ratio": 0.05}
 
 
 def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) -> None:

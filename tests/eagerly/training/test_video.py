@@ -77,7 +77,7 @@ def test_a_video_shows_every_step_of_the_episode(
 def test_an_interrupted_recording_leaves_nothing_behind(
     train: TrainRun, tmp_path: Path, number: signal.Signals
 ) -> None:
-    train(steps=200, warmup_steps=150, env_kwargs={"max_episode_steps": 5000})
+    train(steps=200, warmup_steps=100, env_kwargs={"max_episode_steps": 5000})
     temporary, video_path = tmp_path / "temporary", tmp_path / "x.mp4"
     temporary.mkdir()
     words = [sys.executable, ROOT / "scripts" / "evaluate.py", tmp_path / "run"]
