@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import os
 import shutil
@@ -93,30 +94,30 @@ def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
 
 
 def small_config(name: str, **settings: Any) -> Any:
-    """Returns the settings of a small agent."""
-    small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
+    """Returns the settings of a small agent, whose networks have one hidden layer."""
+    small = {"hidden_sizes": (16,), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
     if settings.get("memory", "none") != "none":
         del small["batch_size"]  # recurrent agents do not use it
     return agent_class(name).Config(**small | settings)
 
 
 def shared_agent(name: str, **settings: Any) -> Any:
-    """Returns an agent with seed 0, built and traced once per process, with its initial variables.
+    """Returns an agent built and traced once per process, with its initial variables and state.
 
-    A test may train the agent and change its variables, but nothing else: observation statistics
-    are not reset.
+    A test may train the agent and change its variables and statistics, but nothing else.
     """
-    agent, beginning = _shared(name, tuple(sorted(settings.items())))
+    agent, beginning, state = _shared(name, tuple(sorted(settings.items())))
     restore_networks(agent, beginning)
+    agent.restore(state)
     return agent
 
 
 @cache
-def _shared(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, str]:
+def _shared(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, str, Any]:
     agent, folder = small_agent(name, **dict(settings)), tempfile.mkdtemp(prefix="eagerly-agent-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     agent.checkpoint.write(f"{folder}/networks")
-    return agent, f"{folder}/networks"
+    return agent, f"{folder}/networks", copy.deepcopy(agent.state())
 
 
 def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> ReplayBuffer:

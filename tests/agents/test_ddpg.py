@@ -16,6 +16,8 @@ from tests.agents import reference_ddpg
 from tests.agents.reference import difference, network_of
 from tests.helpers import filled_buffer, small_agent, spaces, weights_of
 
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
 ARTICLE = {**DDPGConfig.PRESETS["article"], "hidden_sizes": (16, 12), "batch_size": 32}
 LILLICRAP = {**DDPGConfig.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch_size": 32}
 
@@ -23,7 +25,7 @@ LILLICRAP = {**DDPGConfig.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"batch_size": 32}, marks=pytest.mark.long),
+        pytest.param({"hidden_sizes": (16, 16), "batch_size": 32}, marks=pytest.mark.long),
         ARTICLE,
         {**LILLICRAP, "action_layer": 2, "critic_l2": 0.3, "tau": 0.3},
     ],

@@ -219,7 +219,8 @@ def test_equal_seeds_give_equal_weights_and_do_not_change_global_generators() ->
     np.random.seed(7)
     expected = np.random.RandomState(7).normal()
     one, same, other = (
-        agent_of(plain_actor, functional_critic, seed, mode="eager") for seed in (5, 5, 6)
+        agent_of(plain_actor, functional_critic, seed, mode="eager", n_critics=1)
+        for seed in (5, 5, 6)
     )
     assert np.random.normal() == expected
     assert equal_weights(weights_of(one), weights_of(same))

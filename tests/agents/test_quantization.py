@@ -99,7 +99,7 @@ def test_an_algorithm_without_a_quantized_actor_is_rejected() -> None:
 
 
 def test_actor_steps_update_the_ranges_and_the_target_copies_them() -> None:
-    agent, buffer = small_agent("td3", **INT8), filled_buffer()
+    agent, buffer = small_agent("td3", **INT8, hidden_sizes=(16, 16)), filled_buffer()
     begun = ranges_of(agent)
     for mine, its in zip(begun, ranges_of(agent, "actor_target"), strict=True):
         np.testing.assert_array_equal(mine, its)
@@ -138,7 +138,7 @@ def test_ranges_are_frozen_after_quantize_freeze_steps(name: str) -> None:
 
 
 def test_quantization_ranges_are_reported_as_curves() -> None:
-    agent = small_agent("td3", **INT8)
+    agent = small_agent("td3", **INT8, hidden_sizes=(16, 16))
     agent.train(filled_buffer(), 2)
     low, high = ranges_of(agent)
     names = ["input", "hidden_1", "hidden_2", "action"]  # "logits" exist only with choices

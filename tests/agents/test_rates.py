@@ -18,6 +18,8 @@ from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from tests.helpers import filled_buffer, small_agent, spaces, weights_of
 
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
 
 def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
     metrics = small_agent("td3", critic_learning_rate=0.2, **settings).train(

@@ -15,6 +15,8 @@ from eagerly.agents.replay_factory import huber
 from eagerly.buffers import LAPSampler, NStep, OneStep, ProportionalSampler, UniformSampler
 from tests.helpers import random_transitions, small_agent
 
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
 SEED = np.random.SeedSequence(0)
 
 
@@ -128,7 +130,7 @@ def test_values_of_a_chain_converge_to_the_exact_ones(settings: dict[str, Any]) 
     discount = 0.8
     config = TD3Config(
         hidden_sizes=(32,), batch_size=16, mode="graph", tau=0.1, critic_learning_rate=3e-3,
-        discount=discount,
+        discount=discount, policy_delay=1,
         **settings,
     )  # fmt: skip
     agent = TD3(Chain.observation_space, Chain.action_space, config)

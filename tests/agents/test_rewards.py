@@ -12,6 +12,8 @@ from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.state import packed, unpacked
 from tests.helpers import equal_weights, random_transitions, small_agent, weights_of
 
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
 ENDED = [[False, False], [True, False], [False, False]]
 REWARDS = [[1.0, 0.0], [2.0, 4.0], [8.0, -4.0]]
 # Discounted sums of the rewards of an episode so far, with a discount of 1/2. Values alternate

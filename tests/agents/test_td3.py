@@ -78,7 +78,8 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
 )
 def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> None:
     mode = "graph" if settings else "xla"
-    agent = small_agent("td3", precision="float64", mode=mode, batch_size=32, **settings)
+    settings = {"hidden_sizes": (16, 16), "batch_size": 32, **settings}
+    agent = small_agent("td3", precision="float64", mode=mode, **settings)
     reference = reference_of(agent)
     buffer, twin = filled_buffer(500), filled_buffer(500)
     for update in range(1, 101):

@@ -94,7 +94,8 @@ def weights_by_group(agent: TD7) -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_an_update_follows_the_equations_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, rng = small(precision="float64", copy_every=1), np.random.default_rng(0)
+    agent = small(precision="float64", copy_every=1, hidden_sizes=(16, 16))
+    rng = np.random.default_rng(0)
     buffer = filled_buffer()
     agent.train(buffer, 1)  # after this update, the fixed encoder differs from its target
     agent.train(buffer, 1)

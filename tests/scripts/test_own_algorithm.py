@@ -110,7 +110,7 @@ def test_critics_with_batch_normalization_learn_without_bias(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(outside)
-    agent = small_agent("normed:NormedTD3")
+    agent = small_agent("normed:NormedTD3", hidden_sizes=(16, 16))
     assert agent.critic(np.zeros((5, 4)), np.zeros((5, 2))).shape == (2, 5)
     before = agent.get_weights()
     agent.train(filled_buffer(), 2)
