@@ -37,11 +37,13 @@ BLOCKS = [
 
 # The tests only check that blocks run, so they use small networks, few updates and eager mode.
 # `test_notebook` runs the README's blocks unchanged, and XLA is tested elsewhere.
-SMALL = {"mode": "eager", "hidden_sizes": (8, 8), "evaluation_episodes": 1}
-SMALL |= {"replay_ratio": 0.02, "updates_per_call": 1}
+SMALL = {"mode": "eager", "hidden_sizes": (8,), "evaluation_episodes": 1}
+SMALL |= {"replay_ratio": 0.01, "updates_per_call": 1}
 SMALLER = {
     '"mode": "graph"': '"mode": "eager"',
     '"memory": "gru", "steps"': '"memory": "gru", "memory_units": 8, "sequence_length": 3, "steps"',
+    '"updates_per_call": 10, "replay_ratio": 0.1': '"updates_per_call": 10, "replay_ratio": 0.025',
+    '"replay_ratio": 0.05, "updates_per_call": 10': '"replay_ratio": 0.01, "updates_per_call": 2',
     '"sequence_length": 8': '"sequence_length": 3',
     "TD3(env, ": 'TD3(env, mode="eager", ',
     "(2,)), actor=": '(2,)), mode="eager", actor=',

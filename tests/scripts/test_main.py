@@ -57,8 +57,8 @@ def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     monkeypatch.setenv("PATH", f"{EAGERLY.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     flags = "--env InvertedPendulum-v5 --steps 1500 --warmup-steps 200 --checkpoint-every-steps 500"
-    flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 16,16 --mode eager"
-    flags += " --batch-size 16 --updates-per-call 10 --replay-ratio 0.02 --no-progress"
+    flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 8 --mode eager"
+    flags += " --batch-size 16 --updates-per-call 5 --replay-ratio 0.01 --no-progress"
     words = ["train", "td3", *flags.split()]
     # The command runs in a new session, so that the test can send Ctrl-C to all its processes.
     there: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -82,7 +82,7 @@ def test_a_run_is_interrupted_resumed_evaluated_plotted_and_listed(
     again = subprocess.run(printed.split(), **there)
     assert (again.returncode, again.stderr) == (0, loading)
     assert f"resumes at step {step}, up to step 1500" in again.stdout
-    assert "finished: 1500 steps, 20 updates" in again.stdout
+    assert "finished: 1500 steps, 10 updates" in again.stdout
     assert "eagerly resume runs/pole --steps 3000" in again.stdout
     assert "eagerly evaluate runs/pole" in again.stdout
     assert [int(row["steps"]) for row in _rows(run)] == [300, 600, 900, 1200, 1500]
