@@ -617,7 +617,8 @@ CHANGED: dict[str, Any] = {
 # Thread counts need a separate process and are tested in tests/scripts/test_train.py, the device in
 # test_hardware.py, and `check_env` in test_a_reset_that_is_not_finite_fails_immediately. The others
 # are tested in test_stopping.py, test_callbacks.py, test_warm_start.py, test_rounds.py,
-# test_failing_surroundings.py, test_policy_checkpoints.py and tests/eagerly/workers.
+# test_failing_surroundings.py, test_policy_checkpoints.py, test_trackers.py and
+# tests/eagerly/workers.
 ELSEWHERE = {
     "group_size",
     "num_collectors",
@@ -631,6 +632,7 @@ ELSEWHERE = {
     "restore_episodes",
     "environment_timeout_seconds",
     "stop_at_return",
+    "track",
     "checkpoint_untrained",
     "checkpoint_episodes",
     "checkpoint_episodes_after",
@@ -688,7 +690,7 @@ def test_settings_that_can_change_on_resume_do_not_change_the_result(train: Trai
         "environment_timeout_seconds": 100.0,
         "stop_at_return": 1e9,
     }
-    assert {"steps", *changed} == RESUMABLE
+    assert {"steps", "track", *changed} == RESUMABLE  # test_trackers.py tests `track`
     _same(train("one", **UNCHANGED | changed), train("other", **UNCHANGED))
 
 
