@@ -114,6 +114,12 @@ class Setting:
         is_optional = self.default == "" and not self.choices
         return "" if is_optional else dataclasses.MISSING
 
+    def from_file(self, value: Any) -> Any:
+        """Converts a value from TOML or JSON: a list to a tuple, and the text "none" to `none`."""
+        if value == NONE and self.none is not dataclasses.MISSING:
+            return self.none
+        return tuple(value) if isinstance(value, list) else value
+
     def idle_because(self, config: Any, spaces: Any = None) -> str:
         """Returns why the setting has no effect with this config and these spaces, or ""."""
         for needed in self.requires:

@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from eagerly.agents import agent_name
 from eagerly.errors import UsageError
 from eagerly.scripts.batch import Planned
 from eagerly.scripts.flags import parse_seeds
-from eagerly.settings import NONE, Setting, with_tuples
+from eagerly.settings import Setting
 from eagerly.storage.run import readable_name
 from eagerly.storage.run_settings import check_names, declared_settings, format_setting
 
@@ -99,8 +98,7 @@ def _values(path: Path, setting: Setting, value: Any) -> list[Any]:
     if not values:
         raise UsageError(f"{path}: {setting.name} must have at least one value")
     found = []
-    for each in (with_tuples({setting.name: each})[setting.name] for each in values):
-        each = setting.none if each == NONE and setting.none is not MISSING else each
+    for each in map(setting.from_file, values):
         if expected := setting.expected(each):
             raise UsageError(f"{path}: {setting.name} must be {expected}; got {each!r}")
         found.append(each)

@@ -122,6 +122,7 @@ class Trials(Jobs):
 
     Args:
         study: The study.
+        given: Settings that all trials share, by name.
         count: Number of trials.
         threads: Thread counts of new runs, by setting.
         signals: Stop requests.

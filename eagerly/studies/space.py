@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from eagerly.errors import UsageError
-from eagerly.settings import NONE, Setting, with_tuples
+from eagerly.settings import Setting
 from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings, format_setting
 
 # Settings that define the task or the budget, so that scores with different values are not
@@ -111,9 +111,7 @@ def _dimension(setting: Setting, line: Any) -> Dimension:
             f"well it learns. Pass {name} as an option"
         )
     if isinstance(line, list):
-        found = [with_tuples({name: each})[name] for each in line]
-        can_be_none = setting.none is not MISSING
-        found = [setting.none if each == NONE and can_be_none else each for each in found]
+        found = [setting.from_file(each) for each in line]
         _check(setting, found)
         if len(set(map(format_setting, found))) < max(2, len(found)):
             raise ValueError(f"{name} must have at least two different choices; got {line}")

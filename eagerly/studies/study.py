@@ -2,8 +2,9 @@
 
 The settings of trial n depend only on the seed of the study and on the results of trials 0 to
 n - jobs. They do not depend on the times at which trials end, so a study that is killed at any
-moment and continued is the same study, with any number of jobs. Optuna's samplers and pruners are
-used without their storages: for each trial, an in-memory study receives the earlier trials.
+moment and continued is the same study, also if several trials run at the same time. Optuna's
+samplers and pruners are used without their storages: for each trial, an in-memory study receives
+the earlier trials.
 """
 
 from __future__ import annotations
