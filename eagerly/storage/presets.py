@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -132,8 +132,7 @@ def read_settings_file(path: Path, option: str, declared: Mapping[str, Setting])
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {path} cannot be read: {error}") from error
-    nones = {name: each.none for name, each in declared.items() if each.none is not MISSING}
-    return found | {name: none for name, none in nones.items() if found.get(name) == NONE}
+    return {n: declared[n].from_file(v) if n in declared else v for n, v in found.items()}
 
 
 def write_preset(path: Path, run: Any) -> None:
