@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from dataclasses import fields
+from functools import reduce, wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +13,9 @@ import click
 from eagerly.scripts.output import TRUST_HELP
 
 _OPTIONS = (
+    click.argument("paths", nargs=-1, type=click.Path(path_type=Path)),
     click.option(
         "--x",
-        "axis",
         type=click.Choice(["steps", "time"]),
         default="steps",
         help="Horizontal axis: environment steps, or wall time excluding interruptions.",
@@ -26,7 +28,6 @@ _OPTIONS = (
     ),
     click.option(
         "--filter",
-        "filters",
         multiple=True,
         metavar="SETTING=VALUE",
         help="Show only runs with this value of a setting, such as tau=0.005; can be repeated. "
@@ -70,11 +71,24 @@ _OPTIONS = (
 
 
 def curve_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds options to select, group, name and compare runs."""
-    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
+    """Adds options to select, group, name and compare runs, which the command gets as `Selection`.
+
+    The option --title is passed on unchanged.
+    """
+
+    @wraps(command)
+    def with_selection(filter: Sequence[str], rename: Any, **values: Any) -> Any:
+        from eagerly.curves.selection import Selection  # slow to import
+
+        names = {each.name for each in fields(Selection)}
+        selected = {name: values.pop(name) for name in names & values.keys()}
+        by_setting = _values_by_setting(filter)
+        return command(Selection(filter=by_setting, rename=dict(rename), **selected), **values)
+
+    return reduce(lambda made, option: option(made), reversed(_OPTIONS), with_selection)
 
 
-def values_by_setting(words: Sequence[str]) -> dict[str, list[str]]:
+def _values_by_setting(words: Sequence[str]) -> dict[str, list[str]]:
     """Converts words such as `tau=0.005` to alternative values by setting."""
     found: dict[str, list[str]] = {}
     for word in words:

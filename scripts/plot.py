@@ -13,7 +13,7 @@ import numpy as np
 from eagerly.errors import RunError
 from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
-from eagerly.scripts.curve_options import curve_options, values_by_setting
+from eagerly.scripts.curve_options import curve_options
 from eagerly.scripts.output import Failure, echo
 
 if TYPE_CHECKING:
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
     from eagerly.curves.comparison import Comparison
     from eagerly.curves.groups import RunGroup
-
-_NOTHING = "these runs have no evaluations yet"
+    from eagerly.curves.selection import Selection
 
 
 @click.command(cls=Command)
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--output",
     "-o",
@@ -48,22 +46,7 @@ _NOTHING = "these runs have no evaluations yet"
     help="Also write the plotted curves as a CSV table.",
 )
 @curve_options
-def main(
-    paths: tuple[Path, ...],
-    output: Path,
-    axis: str,
-    env: tuple[str, ...],
-    filters: tuple[str, ...],
-    metric: str,
-    statistic: str,
-    theme: str,
-    until: int | None,
-    baseline: str | None,
-    rename: tuple[tuple[str, str], ...],
-    table: Path | None,
-    title: str,
-    trust: bool,
-) -> None:
+def main(selection: Selection, output: Path, theme: str, table: Path | None, title: str) -> None:
     """Plot the learning curves of the runs in PATHS and print a table of their scores.
 
     PATHS (default: runs/) are run directories, tables of evaluations named
@@ -73,10 +56,7 @@ def main(
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import FORMATS, comparison, learning_curves, save
-    from eagerly.curves.comparison import compare
     from eagerly.curves.lines import lines_of, write_lines
-    from eagerly.curves.notes import notes_on
-    from eagerly.curves.tables import selected_groups
 
     def show(figure: Figure, path: Path) -> None:
         save(figure, path)
@@ -85,47 +65,33 @@ def main(
     if output.suffix not in FORMATS:
         raise click.BadParameter(f"--output must end in {', '.join(FORMATS)}; got {output}")
     try:
-        names = dict(rename)
-        groups = selected_groups(
-            paths,
-            metric=metric,
-            axis=axis,
-            env=env,
-            filter=values_by_setting(filters),
-            until=until,
-            rename=names,
-            say=_note,
-            trust=trust,
-        )
-        baseline = baseline and names.get(baseline, baseline)
-        labels = sorted({group.label for group in groups})
-        if baseline and baseline not in labels:
-            raise click.BadParameter(f"--baseline must be one of {labels}; got {baseline}")
-        # The success rates of random policies are unknown, so success rates are not normalized.
-        zeros: dict[str, float] | None = None if metric == "return" else {}
-        comparisons = compare(groups, baseline, zeros) if baseline else []
-        lines = lines_of(groups, axis, statistic)
+        groups = selection.groups(_note)
+        comparisons = selection.comparisons(groups, _note)
+        x, statistic = selection.x, selection.statistic
+        lines = lines_of(groups, x, statistic)
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
             curves = learning_curves(
-                lines, axis=axis, metric=metric, statistic=statistic, theme=look, title=title
+                lines,
+                axis=x,
+                metric=selection.metric,
+                statistic=statistic,
+                theme=look,
+                title=title,
             )
             show(curves, output.with_stem(stem))
-            if baseline and comparisons:
-                beside = comparison(comparisons, baseline, theme=look)
+            if comparisons:
+                beside = comparison(comparisons, selection.reference, theme=look)
                 show(beside, output.with_stem(f"{stem}-beside"))
         if table:
-            write_lines(lines, axis, table)
+            write_lines(lines, x, table)
             _note(f"table     {table}")
         _print_scores(groups)
-        if baseline:
-            _print_comparisons(comparisons, baseline)
-            envs = {group.env for group in groups if group.label == baseline}
-            if lacking := sorted({group.env for group in groups} - envs):
-                _note(f"not compared in {', '.join(lacking)}: {baseline} has no runs there")
+        if comparisons:
+            _print_comparisons(comparisons, selection.reference)
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
-    for line in notes_on(groups, "plotted and scored" if axis == "steps" else "scored"):
+    for line in selection.notes(groups):
         _note(line)
 
 
@@ -145,7 +111,7 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
 
     groups = read_groups(paths, say=_note, trust=trust)
     if not groups:
-        _note(_NOTHING)
+        _note("these runs have no evaluations yet")
         return
     _print_scores(groups)
     for line in notes_on(groups, "scored"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagerly.curves.lines import lines_of, write_lines
-from eagerly.curves.tables import selected_groups
+from eagerly.curves.selection import Selection, check_choice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,26 +68,10 @@ def plot(
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import FORMATS, learning_curves, save
-    for name, value, choices in (
-        ("x", x, ("steps", "time")),
-        ("statistic", statistic, ("iqm", "mean")),
-        ("theme", theme, ("light", "dark")),
-        ("output", Path(output or ".png").suffix or ".png", FORMATS),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
-    groups = selected_groups(
-        paths,
-        metric=metric,
-        axis=x,
-        env=(env,) if isinstance(env, str) else env,
-        filter=filter or {},
-        until=until,
-        rename=rename or {},
-        say=_log.warning,
-        trust=trust,
-    )
-    lines = lines_of(groups, x, statistic)
+    check_choice("theme", theme, ("light", "dark"))
+    check_choice("output", Path(output or ".png").suffix or ".png", FORMATS)
+    selected = Selection(paths, x, env, filter, metric, statistic, until, rename, trust=trust)
+    lines = lines_of(selected.groups(_log.warning), x, statistic)
     figure = learning_curves(
         lines, axis=x, metric=metric, statistic=statistic, theme=theme, title=title
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +14,7 @@ from eagerly.curves.labels import Found
 from eagerly.curves.reading import METRICS, curve_of_table, curves_of_runs, skip_or_raise
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
-from eagerly.storage.files import RUNS, run_directories
+from eagerly.storage.files import run_directories
 from eagerly.storage.run import whole_settings
 from eagerly.storage.run_document import read_settings
 from eagerly.storage.run_settings import COMPARABLE, declared_settings
@@ -111,67 +110,6 @@ def read_groups(
         RunGroup(label, where, tuple(sorted(members, key=lambda curve: curve.seed)))
         for (where, label), members in groups.items()
     ]
-
-
-def selected_groups(
-    paths: Iterable[str | Path],
-    *,
-    metric: str = "return",
-    axis: str = "steps",
-    env: Collection[str] = (),
-    filter: Mapping[str, Any] = _NOTHING,
-    until: int | None = None,
-    rename: Mapping[str, str] = _NOTHING,
-    say: Callable[[str], None] = lambda line: None,
-    trust: bool = False,
-    skip_invalid: bool = False,
-) -> list[RunGroup]:
-    """Reads the groups for a figure, then filters and renames them.
-
-    Args:
-        paths: As in `read_groups`. None stands for the folder `runs`.
-        metric: As in `read_groups`.
-        axis: "steps", or "time" for wall time.
-        env: As in `read_groups`.
-        filter: As in `read_groups`.
-        until: Environment steps after which evaluations are omitted; None keeps all.
-        rename: Maps current labels to new ones.
-        say: As in `read_groups`.
-        trust: As in `read_groups`.
-        skip_invalid: As in `read_groups`.
-
-    Raises:
-        RunError: As in `read_groups`; also if no point is left, a label to rename does not
-            exist, or renaming would give two labels the same name.
-    """
-    files = [Path(path) for path in paths] or [RUNS]
-    times = axis == "time"
-    groups = read_groups(
-        files,
-        metric=metric,
-        times=times,
-        env=env,
-        filter=filter,
-        say=say,
-        trust=trust,
-        skip_invalid=skip_invalid,
-    )
-    if until:
-        late = (c.path for group in groups for c in group.curves if c.steps[0] > until)
-        for path in late:
-            say(f"{path} is skipped: it has no evaluations up to step {until}")
-        groups = [group.until(until) for group in groups]
-    groups = [group for group in groups if group.curves]
-    if not groups:
-        what = "evaluations" if metric in METRICS else f"points of {metric}"
-        raise UsageError(f"these runs have no {what} {f'up to step {until}' if until else 'yet'}")
-    labels = sorted({group.label for group in groups})
-    if unknown := sorted(rename.keys() - set(labels)):
-        raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
-    renamed = [rename.get(label, label) for label in labels]
-    if len(set(renamed)) < len(labels):
-        raise UsageError(f"different labels must have different names; got {renamed}")
-    return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
 
 
 def _found(path: Path) -> list[Path]:

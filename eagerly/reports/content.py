@@ -11,6 +11,7 @@ from eagerly.curves.comparison import Comparison
 from eagerly.curves.estimates import format_number
 from eagerly.curves.groups import RunGroup
 from eagerly.curves.lines import Line
+from eagerly.curves.selection import Selection
 from eagerly.reports.facts import NO_VALUE
 from eagerly.reports.markup import Content, Html, element
 
@@ -26,11 +27,8 @@ class Report:
         title: Title of the page.
         lines: The line of each group.
         groups: The groups, in the same order.
-        axis: "steps" or "time".
-        metric: The metric of the lines.
-        statistic: "iqm" or "mean".
+        selection: What the report shows.
         comparisons: Comparisons with the baseline.
-        baseline: Label of the baseline, or None.
         notes: Caveats.
         left_out: The path of each omitted run or table, and the reason.
     """
@@ -38,11 +36,8 @@ class Report:
     title: str
     lines: Sequence[Line]
     groups: Sequence[RunGroup]
-    axis: str
-    metric: str
-    statistic: str
+    selection: Selection
     comparisons: Sequence[Comparison]
-    baseline: str | None
     notes: Sequence[str]
     left_out: Sequence[tuple[str, str]]
 

@@ -8,6 +8,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+from eagerly.curves.selection import Selection, check_choice
 from eagerly.errors import RunError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -59,21 +60,18 @@ def report(
             the runs, or the file cannot be written.
         ValueError: If an argument is not one of its choices.
     """
+    selection = Selection(paths, x, env, filter, metric, statistic, until, rename, baseline, trust)
+    return write_report(selection, output, title)
+
+
+def write_report(selection: Selection, output: str | Path | None, title: str) -> str:
+    """Creates a page about the selected runs; see `report`."""
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.reports.content import Report
         from eagerly.reports.page import page_of
-    from eagerly.curves.comparison import compare
     from eagerly.curves.lines import lines_of, write_file
-    from eagerly.curves.notes import notes_on
-    from eagerly.curves.tables import selected_groups
 
-    for name, value, choices in (
-        ("x", x, ("steps", "time")),
-        ("statistic", statistic, ("iqm", "mean")),
-        ("output", Path(output or ".html").suffix or ".html", (".html",)),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    check_choice("output", Path(output or ".html").suffix or ".html", (".html",))
     notes: list[str] = []
     left_out: list[tuple[str, str]] = []
 
@@ -85,50 +83,27 @@ def report(
         else:
             notes.append(line)
 
-    rename = rename or {}
-    found = selected_groups(
-        paths,
-        metric=metric,
-        axis=x,
-        env=(env,) if isinstance(env, str) else env,
-        filter=filter or {},
-        until=until,
-        rename=rename,
-        say=say,
-        trust=trust,
-        skip_invalid=True,
-    )
     groups, lines = [], []
-    for group in found:
+    for group in selection.groups(say, skip_invalid=True):
         try:
             if max(abs(curve.returns).max() for curve in group.curves) > _LARGEST:
                 raise ValueError(f"{group.label}, {group.env}: a value is beyond {_LARGEST:g}")
-            lines += lines_of([group.thinned(_MOST_POINTS)], x, statistic)
+            thinned = group.thinned(_MOST_POINTS)
+            lines += lines_of([thinned], selection.x, selection.statistic)
             groups.append(group)
         except ValueError as error:
             for curve in group.curves:
                 say(f"{curve.path} is skipped: {error}")
     if not groups:
         raise UsageError(f"none of these runs can be shown: {left_out[-1][1]}")
-    labels = sorted({group.label for group in groups})
-    baseline = baseline and rename.get(baseline, baseline)
-    if baseline and baseline not in labels:
-        raise UsageError(f"baseline must be one of {labels}; got {baseline!r}")
-    # The success rates of random policies are unknown, so success rates are not normalized.
-    zeros: dict[str, float] | None = None if metric == "return" else {}
     try:
-        comparisons = compare(groups, baseline, zeros) if baseline else []
+        comparisons = selection.comparisons(groups, say)
     except ValueError as error:
         comparisons = []
-        say(f"Not compared: {error}")
-    compared = {group.env for group in groups if group.label == baseline}
-    if comparisons and (lacking := sorted({group.env for group in groups} - compared)):
-        say(f"Not compared in {', '.join(lacking)}: {baseline} has no runs there")
-    for line in notes_on(groups, "plotted and scored" if x == "steps" else "scored"):
-        say(f"Note: {line}")
-    page = page_of(
-        Report(title, lines, groups, x, metric, statistic, comparisons, baseline, notes, left_out)
-    )
+        say(f"not compared: {error}")
+    for line in selection.notes(groups):
+        say(line)
+    page = page_of(Report(title, lines, groups, selection, comparisons, notes, left_out))
     if output is not None:
         try:
             write_file(Path(output), page.encode())

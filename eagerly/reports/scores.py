@@ -56,7 +56,7 @@ def _comparisons(report: Report, swatches: Swatches) -> list[Html]:
         ]
         for found in report.comparisons
     ]
-    name = f"Comparison with {report.baseline}"
+    name = f"Comparison with {report.selection.reference}"
     what = (
         "Estimates with 95 % intervals. Normalized: a random policy has 0, the baseline 1. "
         "Probability of improvement: that a run scores higher than a run of the baseline."

@@ -31,7 +31,7 @@ _STATISTICS = {"iqm": "Interquartile mean", "mean": "Mean"}
 
 def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
     """Draws the curves of each environment, with a legend and notes."""
-    unit, cards, omitted = unit_of(report.lines, report.axis), [], 0
+    unit, cards, omitted = unit_of(report.lines, report.selection.x), [], 0
     for number, env in enumerate(report.envs):
         lines = [line for line in report.lines if line.group.env == env]
         shown = lines[: _MOST_LINES if number < _MOST_PANELS else 0]
@@ -40,7 +40,7 @@ def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
             continue
         name = f"Learning curves in {env}"
         drawing = panel(
-            shown, looks, unit, name=name, metric=report.metric, prefix=f"panel{number}-"
+            shown, looks, unit, name=name, metric=report.selection.metric, prefix=f"panel{number}-"
         )
         entries = [
             element(
@@ -64,10 +64,10 @@ def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
                 class_="card",
             )
         )
-    what = f"{_STATISTICS[report.statistic]} over runs, with 95 % bootstrap intervals."
+    what = f"{_STATISTICS[report.selection.statistic]} over runs, with 95 % bootstrap intervals."
     parts = [element("p", what), element("div", *cards, class_="cards")]
     notes = [*report.notes, *([f"{counted(omitted, 'line')} not drawn."] if omitted else [])]
-    return joined([*parts, *(element("p", note, class_="note") for note in notes)])
+    return joined([*parts, *(element("p", f"Note: {note}", class_="note") for note in notes)])
 
 
 def settings_section(report: Report, swatches: Swatches) -> Html:

@@ -89,7 +89,7 @@ def test_a_report_shows_curves_scores_settings_overrides_and_problems(tmp_path: 
         "Left out (2)",
         f"{runs}/empty it has no evaluations yet",
         f"{runs}/damaged {runs}/damaged/config.json cannot be read",
-        "Not compared in Hopper-v5: ddpg has no runs there",
+        "Note: not compared in Hopper-v5: ddpg has no runs there",
         "intervals over fewer than 5 runs are too narrow",
     ):
         assert shown in text, shown
@@ -159,4 +159,4 @@ def test_invalid_requests_are_errors(tmp_path: Path) -> None:
         eagerly.report(_run(tmp_path / "huge", [1e200]))
     with pytest.raises(ValueError, match=r"output must be one of \.html; got '.png'"):
         eagerly.report(run, output="x.png")
-    assert "Not compared: no runs to compare with td3" in eagerly.report(run, baseline="td3")
+    assert "Note: not compared: no runs to compare with td3" in eagerly.report(run, baseline="td3")

@@ -1,0 +1,131 @@
+"""What a figure or a report shows of some runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from eagerly.curves.comparison import Comparison, compare
+from eagerly.curves.groups import RunGroup
+from eagerly.curves.notes import notes_on
+from eagerly.curves.reading import METRICS
+from eagerly.curves.tables import read_groups
+from eagerly.errors import UsageError
+from eagerly.storage.files import RUNS
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a figure or a report shows, and how.
+
+    Attributes:
+        paths: Run directories, tables, or folders that contain them; none stands for `runs`.
+        x: "steps", or "time" for wall time.
+        env: Environments to show; empty for all.
+        filter: Values of settings, as in `read_groups`.
+        metric: "return", "success" or the tag of a scalar.
+        statistic: "iqm" or "mean", over runs.
+        until: Environment steps after which evaluations are omitted; None keeps all.
+        rename: Maps current labels to new ones.
+        baseline: Current or new label of the runs with which all others are compared, or None.
+        trust: Whether to import custom agents of directories that another user created.
+
+    Raises:
+        ValueError: If `x` or `statistic` is invalid.
+    """
+
+    paths: Sequence[str | Path] = ()
+    x: str = "steps"
+    env: str | Collection[str] = ()
+    filter: Mapping[str, Any] | None = None
+    metric: str = "return"
+    statistic: str = "iqm"
+    until: int | None = None
+    rename: Mapping[str, str] | None = None
+    baseline: str | None = None
+    trust: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("x", self.x, ("steps", "time"))
+        check_choice("statistic", self.statistic, ("iqm", "mean"))
+
+    def groups(self, say: Callable[[str], None], *, skip_invalid: bool = False) -> list[RunGroup]:
+        """Reads the selected groups, with their new labels.
+
+        Args:
+            say: As in `read_groups`.
+            skip_invalid: As in `read_groups`.
+
+        Raises:
+            RunError: As in `read_groups`; also if no point is left, a label to rename or the
+                baseline does not exist, or renaming would give two labels the same name.
+        """
+        until, rename = self.until, self.rename or {}
+        groups = read_groups(
+            [Path(path) for path in self.paths] or [RUNS],
+            metric=self.metric,
+            times=self.x == "time",
+            env=(self.env,) if isinstance(self.env, str) else self.env,
+            filter=self.filter or {},
+            say=say,
+            trust=self.trust,
+            skip_invalid=skip_invalid,
+        )
+        if until:
+            late = (c.path for group in groups for c in group.curves if c.steps[0] > until)
+            for path in late:
+                say(f"{path} is skipped: it has no evaluations up to step {until}")
+            groups = [group.until(until) for group in groups]
+        groups = [group for group in groups if group.curves]
+        if not groups:
+            what = "evaluations" if self.metric in METRICS else f"points of {self.metric}"
+            when = f"up to step {until}" if until else "yet"
+            raise UsageError(f"these runs have no {what} {when}")
+        labels = sorted({group.label for group in groups})
+        if unknown := sorted(rename.keys() - set(labels)):
+            raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
+        renamed = [rename.get(label, label) for label in labels]
+        if len(set(renamed)) < len(labels):
+            raise UsageError(f"different labels must have different names; got {renamed}")
+        if self.baseline and self.baseline not in {*labels, *renamed}:
+            raise UsageError(f"baseline must be one of {renamed}; got {self.baseline!r}")
+        return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
+
+    @property
+    def reference(self) -> str:
+        """The new label of the baseline; "" without a baseline."""
+        return (self.rename or {}).get(self.baseline or "", self.baseline or "")
+
+    def comparisons(
+        self, groups: Sequence[RunGroup], say: Callable[[str], None]
+    ) -> list[Comparison]:
+        """Compares groups with the baseline.
+
+        Args:
+            groups: The groups, from `groups`.
+            say: Called with a message if the baseline has no runs in some environment.
+
+        Raises:
+            ValueError: As in `compare`.
+        """
+        if not self.baseline:
+            return []
+        # The success rates of random policies are unknown, so success rates are not normalized.
+        zeros: dict[str, float] | None = None if self.metric == "return" else {}
+        found = compare(groups, self.reference, zeros)
+        envs = {group.env for group in groups if group.label == self.reference}
+        if lacking := sorted({group.env for group in groups} - envs):
+            say(f"not compared in {', '.join(lacking)}: {self.reference} has no runs there")
+        return found
+
+    def notes(self, groups: Sequence[RunGroup]) -> list[str]:
+        """Returns caveats about a figure and the scores of groups."""
+        return notes_on(groups, "plotted and scored" if self.x == "steps" else "scored")
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Raises a `ValueError` if an argument is not one of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
