@@ -15,14 +15,25 @@ INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
 
 
 class RunError(RuntimeError):
-    """An error in a run that the user can correct, reported in one message."""
+    """An error in a run that the user can correct, reported in one message.
+
+    Attributes:
+        exit_code: Exit code of a command that ends with this error.
+    """
+
+    exit_code = 1
 
 
 class UsageError(RunError):
-    """An invalid request, which fails again if the command is repeated.
+    """An invalid request, which fails again if the command is repeated."""
 
-    Commands then end with exit code 2, and with 1 after any other error.
-    """
+    exit_code = 2
+
+
+class NonFiniteError(RunError):
+    """A value of a run became NaN or infinite, as it does again if the run is resumed."""
+
+    exit_code = 3
 
 
 class RunStoppedError(RunError):

@@ -115,10 +115,17 @@ class Setting:
         return "" if is_optional else dataclasses.MISSING
 
     def from_file(self, value: Any) -> Any:
-        """Converts a value from TOML or JSON: a list to a tuple, and the text "none" to `none`."""
+        """Converts a value from TOML or JSON: a list to a tuple, and the text "none" to `none`.
+
+        Raises:
+            ValueError: If the value is invalid.
+        """
         if value == NONE and self.none is not dataclasses.MISSING:
             return self.none
-        return tuple(value) if isinstance(value, list) else value
+        found = tuple(value) if isinstance(value, list) else value
+        if expected := self.expected(found):
+            raise ValueError(f"{self.name} must be {expected}; got {value!r}")
+        return found
 
     def idle_because(self, config: Any, spaces: Any = None) -> str:
         """Returns why the setting has no effect with this config and these spaces, or ""."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,19 +13,16 @@ from typing import Any
 
 from eagerly.errors import RunError, UsageError
 from eagerly.scripts.flags import command
-from eagerly.scripts.job import Job, log_of
+from eagerly.scripts.job import Job, wait_until_free
 from eagerly.scripts.jobs import Jobs
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles
-from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
 from eagerly.storage.manifest import finished_by, published
 from eagerly.storage.run import open_run
 from eagerly.storage.tracking import check_tracker
 from eagerly.training.run_processes import train_command
 from eagerly.training.signals import StopSignals
-
-_PATIENCE = 60.0  # seconds that processes of a killed command have to save and exit
 
 
 @dataclass(frozen=True)
@@ -80,15 +76,54 @@ class Batch:
 def train_batch(batch: Batch, *, progress: bool = True) -> None:
     """Trains or resumes the runs and prints a table of their scores.
 
+    Args:
+        batch: The runs and their options.
+        progress: Whether to show a progress bar in a terminal.
+
+    Raises:
+        RunError, Failure, SystemExit: As in `run_batch`.
+        Failure: If a run fails; the other runs are trained first.
+    """
+    jobs = run_batch(batch, progress=progress)
+    finished = [job for job in jobs if job.state == "finished"]
+    if finished:
+        from eagerly.scripts.plot import print_table
+
+        try:
+            print_table([job.run.path for job in finished], trust=batch.trust)
+        except (RunError, ValueError, OSError) as error:
+            if len(finished) == len(jobs):
+                raise Failure(error) from error
+            echo(f"the score table cannot be printed: {error}", err=True)
+        folder = batch.folder
+        tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
+    check_finished(batch, jobs, finished)
+
+
+def check_finished(batch: Batch, jobs: Sequence[Job], done: Sequence[Job]) -> None:
+    """Raises a `Failure` that names the jobs that are not done, and the command to resume them."""
+    if missing := [job for job in jobs if job not in done]:
+        logs = ", ".join(f"{job.name} ({job.log})" for job in missing)
+        raise Failure(
+            f"{len(missing)} of {len(jobs)} runs are not finished: {logs}. Resume them with "
+            f"{batch.again}"
+        )
+
+
+def run_batch(batch: Batch, *, progress: bool = True) -> list[Job]:
+    """Trains or resumes the runs.
+
     Options and settings are validated before any process starts.
 
     Args:
         batch: The runs and their options.
         progress: Whether to show a progress bar in a terminal.
 
+    Returns:
+        The jobs, each of which is finished or has failed.
+
     Raises:
         RunError: If a run cannot be opened with these settings.
-        Failure: If a run fails; the other runs are trained first.
         SystemExit: If a signal requests a stop; all runs are saved first.
     """
     check_folder(batch.folder)
@@ -118,16 +153,23 @@ def train_batch(batch: Batch, *, progress: bool = True) -> None:
             raise KeyboardInterrupt(
                 f"stopped immediately. Resume from the last checkpoints with {batch.again}"
             ) from None
-    _end(batch, jobs, signals)
+    if signals.received and any(job.state != "finished" for job in jobs):
+        where = ", ".join(
+            f"{job.name} at step {job.steps} of {job.run.config.steps}" for job in jobs
+        )
+        tell(f"stopped by {signals.received.name}: {where}")
+        tell(f"resume    {batch.again}")
+        sys.exit(128 + signals.received)
+    return jobs
 
 
-def check_folder(folder: Path) -> None:
-    """Raises a `RunError` if a path cannot be the parent of run directories."""
+def check_folder(folder: Path, option: str = "--run-dir") -> None:
+    """Raises a `RunError` if the path given by an option cannot be the parent of runs."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a directory: choose another --run-dir")
+        raise UsageError(f"{folder} is not a directory: choose another {option}")
     if RunFiles(folder).is_file("config.json"):
         raise UsageError(
-            f"--run-dir must be the parent of the run directories; got {folder}, which is a run "
+            f"{option} must be the parent of the run directories; got {folder}, which is a run "
             "directory: choose another"
         )
 
@@ -183,57 +225,3 @@ def _each_line_once() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_new)
-
-
-def wait_until_free(run: Path) -> None:
-    """Waits for a process to save and exit after its parent command was killed.
-
-    Args:
-        run: The run directory. It may not exist yet if the process was just started.
-
-    Raises:
-        RunError: If the process is still alive after `_PATIENCE` seconds.
-    """
-    deadline, told = time.monotonic() + _PATIENCE, False
-    while is_locked(run) or is_locked_for_child(log_of(run)):
-        if time.monotonic() > deadline:
-            if is_locked(run):
-                RunLock(run).close()  # raises an error that names the holder
-            raise RunError(
-                f"{run} is still being started or stopped by a process of another command, which "
-                f"has locked {log_of(run)}: end that process or choose another --run-dir"
-            )
-        if not told:
-            tell(f"waiting up to {_PATIENCE:.0f} s for a process that is still training {run}")
-            told = True
-        time.sleep(0.2)
-
-
-def _end(batch: Batch, jobs: Sequence[Job], signals: StopSignals) -> None:
-    """Prints the scores or the command to resume, and sets the exit code."""
-    missing = [job for job in jobs if job.state != "finished"]
-    if signals.received and missing:
-        where = ", ".join(
-            f"{job.name} at step {job.steps} of {job.run.config.steps}" for job in jobs
-        )
-        tell(f"stopped by {signals.received.name}: {where}")
-        tell(f"resume    {batch.again}")
-        sys.exit(128 + signals.received)
-    if len(missing) < len(jobs):
-        from eagerly.scripts.plot import print_table
-
-        paths = [job.run.path for job in jobs if job not in missing]
-        try:
-            print_table(paths, trust=batch.trust)
-        except (RunError, ValueError, OSError) as error:
-            if not missing:
-                raise Failure(error) from error
-            echo(f"the score table cannot be printed: {error}", err=True)
-        folder = batch.folder
-        tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
-    if missing:
-        logs = ", ".join(f"{job.name} ({job.log})" for job in missing)
-        raise Failure(
-            f"{len(missing)} of {len(jobs)} runs are not finished: {logs}. Resume them with "
-            f"{batch.again}"
-        )

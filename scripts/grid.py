@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 
 import click
 
-from eagerly.agents import agent_name
+from eagerly.agents import agent_name, agent_names
 from eagerly.errors import UsageError
 from eagerly.scripts.batch import Planned
 from eagerly.scripts.flags import parse_seeds
 from eagerly.settings import Setting
+from eagerly.storage.documents import read_toml
 from eagerly.storage.run import readable_name
 from eagerly.storage.run_settings import check_names, declared_settings, format_setting
 
@@ -45,21 +45,22 @@ def read_grid(path: Path, folder: Path) -> list[Planned]:
     Raises:
         RunError: If the file cannot be read, or a name or value in it is invalid.
     """
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    found = read_toml(path, str(path))
     agents = found.pop("agent", None)
     agents = [agents] if isinstance(agents, str) else agents
     if not (isinstance(agents, list) and agents and all(isinstance(a, str) for a in agents)):
         raise UsageError(f'{path} must name at least one agent, as in agent = ["td3", "ddpg"]')
     agents = [agent_name(agent) for agent in agents]
-    own = {agent: found.pop(agent) for agent in agents if isinstance(found.get(agent), dict)}
+    known = {*agents, *agent_names()}
+    tables = [n for n, v in found.items() if isinstance(v, dict) and agent_name(n) in known]
+    own = {agent_name(name): found.pop(name) for name in tables}
+    if unknown := sorted(own.keys() - {*agents}):
+        raise UsageError(f"{path} has a table [{unknown[0]}], but agent does not contain it")
     runs: list[Planned] = []
     for agent in agents:
         declared = declared_settings(agent)
         given = {**found, **own.get(agent, {})}
-        check_names(given, declared)
+        check_names(given, declared, str(path))
         axes = {name: _values(path, declared[name], value) for name, value in given.items()}
         for settings in _products(axes):
             words = [
@@ -97,12 +98,10 @@ def _values(path: Path, setting: Setting, value: Any) -> list[Any]:
         )
     if not values:
         raise UsageError(f"{path}: {setting.name} must have at least one value")
-    found = []
-    for each in map(setting.from_file, values):
-        if expected := setting.expected(each):
-            raise UsageError(f"{path}: {setting.name} must be {expected}; got {each!r}")
-        found.append(each)
-    return found
+    try:
+        return [setting.from_file(each) for each in values]
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _products(axes: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
@@ -113,4 +112,5 @@ def _products(axes: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _readable(value: Any) -> str:
-    return re.sub(r"[^\w.+-]+", "-", format_setting(value)).strip("-")[:_LONGEST]
+    text = re.sub(r"^[^\w.+-]+|[^\w.+-]+$", "", format_setting(value))
+    return re.sub(r"[^\w.+-]+", "-", text)[:_LONGEST]

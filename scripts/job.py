@@ -4,23 +4,50 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from eagerly.errors import RunError
-from eagerly.storage.lock import lock_for_child
+from eagerly.scripts.output import tell
+from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child, lock_for_child
 from eagerly.storage.run import Run
 from eagerly.storage.run_document import read_document_of, results_of
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 
 _GPUS = Path("/proc/driver/nvidia/gpus")  # has one directory per GPU
+_PATIENCE = 60.0  # seconds that processes of a killed command have to save and exit
 _END_OF_OUTPUT = 2000  # characters of output shown if a process fails without an error message
 
 
 def log_of(run: Path) -> Path:
     """Returns the log path of a run that `Job` trains, next to the run directory."""
     return run.with_name(f"{run.name}.log")
+
+
+def wait_until_free(run: Path) -> None:
+    """Waits for a process to save and exit after its parent command was killed.
+
+    Args:
+        run: The run directory. It may not exist yet if the process was just started.
+
+    Raises:
+        RunError: If the process is still alive after `_PATIENCE` seconds.
+    """
+    deadline, told = time.monotonic() + _PATIENCE, False
+    while is_locked(run) or is_locked_for_child(log_of(run)):
+        if time.monotonic() > deadline:
+            if is_locked(run):
+                RunLock(run).close()  # raises an error that names the holder
+            raise RunError(
+                f"{run} is still being started or stopped by a process of another command, which "
+                f"has locked {log_of(run)}: end that process or choose another --run-dir"
+            )
+        if not told:
+            tell(f"waiting up to {_PATIENCE:.0f} s for a process that is still training {run}")
+            told = True
+        time.sleep(0.2)
 
 
 def gpus() -> list[str]:
@@ -33,7 +60,7 @@ def gpus() -> list[str]:
     return found if len(found) > 1 else []
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A run that is trained in its own process.
 
@@ -44,6 +71,7 @@ class Job:
         steps: Last known number of completed environment steps.
         score: Return of the latest evaluation.
         state: "waiting", "running", "stopped", "failed" or "finished".
+        problem: Why the process cannot be started, if it cannot.
         gpu: The only GPU that the process may use, as in CUDA_VISIBLE_DEVICES; "" for all.
     """
 
@@ -54,6 +82,7 @@ class Job:
     score: str = ""
     state: str = "waiting"
     gpu: str = ""
+    problem: str = ""
     _process: TrainingProcess | None = None
     _reports: int = -1  # read end of the progress pipe
     _unread: bytes = b""
@@ -62,6 +91,11 @@ class Job:
     def log(self) -> Path:
         """The file that receives the output of the process, next to the run directory."""
         return log_of(self.run.path)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the process, or None if it runs or was not started."""
+        return self._process.poll() if self._process else None
 
     @property
     def process(self) -> TrainingProcess:
@@ -130,6 +164,8 @@ class Job:
 
     def failure(self) -> str:
         """Returns the cause of a failure: the signal, error message, or end of the output."""
+        if self.problem:
+            return self.problem
         code, text = self.process.returncode, self.process.printed().strip()
         if code < 0:
             name = signal.Signals(-code).name

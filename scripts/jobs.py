@@ -36,7 +36,7 @@ class Jobs:
         self._jobs, self._at_a_time, self._signals = list(jobs), at_a_time, signals
         self._waiting = [job for job in jobs if job.state == "waiting"]
         self._running: list[Job] = []
-        self._gpus = gpus() if at_a_time > 1 else []
+        self._gpus = gpus()
         self._stopping = False
         self._failure = ""  # latest failure message without the run's path, to detect repeats
         self._bar = tqdm(
@@ -116,8 +116,9 @@ class Jobs:
         try:
             job.start()
         except (OSError, ValueError) as error:
-            job.state = "failed"
-            self._say(f"{job.name}: cannot be started: {error}")
+            job.state, job.problem = "failed", f"cannot be started: {error}"
+            self._say(f"{job.name}: {job.problem}")
+            self.changed(job)
             return
         self._running.append(job)
         begins = f"resumes at step {job.steps}" if job.steps else "starts"

@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from eagerly.errors import UsageError
 from eagerly.sanitizing import sanitize
 
 
@@ -62,11 +61,11 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class Failure(click.ClickException):
-    """An error that ends a command with a sanitized message, and exit code 2 for a `UsageError`."""
+    """An error that ends a command with a sanitized message and the exit code of the error."""
 
     def __init__(self, error: object) -> None:
         super().__init__(sanitize(str(error)))
-        self.exit_code = 2 if isinstance(error, UsageError) else 1  # type: ignore[misc]
+        self.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
 
 
 def tell(text: object) -> None:

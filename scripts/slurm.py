@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 
 from eagerly.errors import RunError, UsageError
 from eagerly.scripts.batch import Batch, check_folder, open_jobs
@@ -19,11 +20,12 @@ _SCRIPT = """\
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
-#SBATCH --output={logs}/slurm-%A_%a.log
+#SBATCH --output={logs}
 # Add the options of your cluster here, such as --partition, --time, --cpus-per-task and --gres.
 
 cd {here} || exit 1
 command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {commands})
+[ -n "$command" ] || {{ echo "task $SLURM_ARRAY_TASK_ID has no line in commands.txt"; exit 1; }}
 stop() {{ kill -TERM "$process" 2> /dev/null; }}
 trap stop TERM
 eval "exec $command" &
@@ -41,6 +43,9 @@ exit "$code"
 """
 
 
+_DEFAULT_MOST = 1000  # highest task number with Slurm's default MaxArraySize
+
+
 def write_array(batch: Batch) -> None:
     """Writes `array.sh` and `commands.txt`, and prints the command that submits them.
 
@@ -48,8 +53,8 @@ def write_array(batch: Batch) -> None:
     validated.
 
     Raises:
-        RunError: If a run cannot be opened with its settings, a value contains a line break, or
-            the files cannot be written.
+        RunError: If a run cannot be opened with its settings, a value contains a line break, the
+            folder has the commands of another array, or the files cannot be written.
     """
     check_folder(batch.folder)
     # Each task has the default number of threads, because tasks do not share cores.
@@ -60,17 +65,36 @@ def write_array(batch: Batch) -> None:
         name=shlex.quote(batch.folder.name),
         count=len(lines),
         jobs=batch.at_a_time,
-        logs=batch.folder.absolute(),
+        logs=shlex.quote(f"{batch.folder.absolute()}/".replace("%", "%%") + "slurm-%A_%a.log"),
         here=shlex.quote(os.getcwd()),
         commands=shlex.quote(str(batch.folder.absolute() / "commands.txt")),
     )
+    commands = "\n".join(lines) + "\n"
+    _check_unused(batch.folder / "commands.txt", commands)
     try:
         for each in batch.runs:  # the logs are next to the run directories
             each.path.parent.mkdir(parents=True, exist_ok=True)
         files = RunFiles(batch.folder)
-        files.write("commands.txt", [("\n".join(lines) + "\n").encode()])
+        files.write("commands.txt", [commands.encode()])
         files.write("array.sh", [script.encode()])
     except OSError as error:
         raise RunError(f"{batch.folder} cannot be written: {error}") from error
     tell(f"{'tasks':<10}{len(lines)}, one per line of {batch.folder / 'commands.txt'}")
+    if len(lines) > _DEFAULT_MOST:
+        tell(f"{'limit':<10}MaxArraySize of the cluster must be at least {len(lines) + 1}")
     tell(f"{'submit':<10}{shlex.join(['sbatch', str(batch.folder / 'array.sh')])}")
+
+
+def _check_unused(path: Path, commands: str) -> None:
+    """Raises a `RunError` if a file has other commands, which waiting tasks would still read."""
+    try:
+        is_same = path.read_text(encoding="utf-8") == commands
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    if not is_same:
+        raise UsageError(
+            f"{path} contains the commands of another job array, whose waiting tasks still read "
+            "it: remove it after these tasks have ended, or choose another --run-dir"
+        )

@@ -15,7 +15,9 @@ from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import echo
 from eagerly.storage.evaluations import format_return
-from eagerly.studies.study import COMPLETE, Study, Trial, described, require_optuna
+from eagerly.studies.sampling import in_memory, require_optuna
+from eagerly.studies.study import Study
+from eagerly.studies.trials import COMPLETE, Trial, described
 
 
 @click.command(cls=Command)
@@ -36,7 +38,7 @@ def main(study: Path, as_json: bool, figures: Path | None, journal: Path | None)
     require_optuna()
     found = Study.read(study)
     trials = found.replayed()
-    ranked = sorted(trials, key=lambda t: (t.state != COMPLETE, -(t.score or float("-inf"))))
+    ranked = sorted(trials, key=_rank)
     if as_json:
         echo(json.dumps([_row(found, trial) for trial in ranked]))
     else:
@@ -51,6 +53,11 @@ def main(study: Path, as_json: bool, figures: Path | None, journal: Path | None)
         _draw(found, trials, figures)
     if journal:
         _write_journal(found, trials, journal)
+
+
+def _rank(trial: Trial) -> tuple[bool, bool, float]:
+    """Returns a key that sorts complete trials first, and higher scores before lower ones."""
+    return trial.state != COMPLETE, trial.score is None, -(trial.score or 0.0)
 
 
 def _row(study: Study, trial: Trial) -> dict[str, Any]:
@@ -74,7 +81,7 @@ def _draw(study: Study, trials: list[Trial], folder: Path) -> None:
     from optuna.importance import PedAnovaImportanceEvaluator
     from optuna.visualization import matplotlib as figures
 
-    shown = study.in_memory(trials)
+    shown = in_memory(trials, study.distributions)
     evaluator = PedAnovaImportanceEvaluator()
     with warnings.catch_warnings():  # about interfaces that may change
         warnings.simplefilter("ignore")
@@ -105,7 +112,7 @@ def _write_journal(study: Study, trials: list[Trial], path: Path) -> None:
         storage = JournalStorage(JournalFileBackend(str(path)))
         name = study.path.resolve().name
         written = optuna.create_study(storage=storage, study_name=name, direction="maximize")
-        written.add_trials(study.in_memory(trials).trials)
+        written.add_trials(in_memory(trials, study.distributions).trials)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
     echo(f"journal   {path}: show it with optuna-dashboard {path}")

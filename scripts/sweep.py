@@ -34,7 +34,7 @@ from eagerly.storage.files import RUNS
 def main(
     file: Path, jobs: int, run_dir: Path | None, slurm: bool, progress: bool, trust: bool
 ) -> None:
-    r"""Train all combinations of the agents, environments, seeds and settings in FILE.
+    """Train all combinations of the agents, environments, seeds and settings in FILE.
 
     The same command resumes interrupted runs and skips finished ones. In FILE, each key is a
     setting, and a list has one run per element:
@@ -47,7 +47,7 @@ def main(
         hidden_sizes = [[64, 64], [256, 256]]
         [td3]  # settings of one agent
         policy_delay = [1, 2]
-    """
+    """  # noqa: D301
     log_to_terminal()
     folder = run_dir or RUNS / file.stem
     runs = read_grid(file, folder)

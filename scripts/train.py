@@ -224,7 +224,7 @@ def _train_run(
             with closing(bar):
                 trainer.train(signals)
         except RunError as error:
-            raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
+            raise type(error)(f"{error}\n{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # raised by a second signal
             raise KeyboardInterrupt(f"stopped immediately. {_how_it_goes_on(run)}") from None
         share = trainer.checkpoints.seconds / (time.monotonic() - started)

@@ -1,13 +1,15 @@
-"""JSON documents with an embedded checksum."""
+"""JSON documents with an embedded checksum, and TOML files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.storage.files import RunFiles
 
 _LARGEST_DOCUMENT = 2**26  # bytes
@@ -52,6 +54,22 @@ def write_document(
         path = files.path / name
         raise RunError(f"{path} was not written: it could not be read back ({error})") from error
     files.write(name, [content])
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Reads a TOML file that a user wrote.
+
+    Args:
+        path: The file.
+        what: The file in an error, such as "--space space.toml".
+
+    Raises:
+        RunError: If the file cannot be read or is not valid TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{what} cannot be read: {error}") from error
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

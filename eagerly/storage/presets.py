@@ -5,7 +5,6 @@ A new run uses the preset of its environment, if one exists. Explicit settings t
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,14 @@ from typing import Any
 from eagerly.agents import config_class
 from eagerly.errors import RunError, UsageError
 from eagerly.settings import NONE, Setting
+from eagerly.storage.documents import read_toml
 from eagerly.storage.files import RunFiles
-from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings
+from eagerly.storage.run_settings import (
+    COMPARABLE,
+    check_names,
+    declared_settings,
+    new_run_defaults,
+)
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 SUFFIX = ".toml"  # of preset files
@@ -126,13 +131,13 @@ def read_settings_file(path: Path, option: str, declared: Mapping[str, Setting])
         declared: The declarations of the settings, by name. "none" stands for `Setting.none`.
 
     Raises:
-        RunError: If the file cannot be read or is not valid TOML, or names unknown settings.
+        RunError: If the file cannot be read or is not valid TOML, or a value is invalid.
     """
+    found = read_toml(path, f"{option} {path}")
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {path} cannot be read: {error}") from error
-    return {n: declared[n].from_file(v) if n in declared else v for n, v in found.items()}
+        return {n: declared[n].from_file(v) if n in declared else v for n, v in found.items()}
+    except ValueError as error:
+        raise UsageError(f"{option} {path}: {error}") from error
 
 
 def write_preset(path: Path, run: Any) -> None:
@@ -147,13 +152,11 @@ def write_preset(path: Path, run: Any) -> None:
     import tomlkit
 
     left_out = COMPARABLE | {"env", "env_kwargs", "init_from"}
-    document = {}
-    for config in (run.config, run.agent_config):
-        for name in config.changed():
-            value = getattr(config, name)
-            if name not in left_out:
-                value = list(value) if isinstance(value, tuple) else value
-                document[name] = NONE if value is None else value
+    defaults, document = new_run_defaults(run.agent), {}
+    for name, value in run.settings().items():
+        if name not in left_out and value != defaults[name]:
+            value = list(value) if isinstance(value, tuple) else value
+            document[name] = NONE if value is None else value
     try:
         RunFiles(path.parent).write(path.name, [tomlkit.dumps(document).encode()])
     except OSError as error:
@@ -184,7 +187,7 @@ def with_preset(
     declared, known, title = declared_settings(agent), presets(agent), name
     if name.endswith(SUFFIX):
         known[name] = read_settings_file(Path(name), "--preset", declared)
-        check_names(known[name], declared)
+        check_names(known[name], declared, f"--preset {name}")
     if name == OF_THE_ENVIRONMENT:
         name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
     if name not in known:

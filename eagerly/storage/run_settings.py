@@ -82,11 +82,25 @@ def build(
         raise UsageError(str(error)) from error
 
 
-def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raises a `RunError` if a name is not among the known settings, with suggestions."""
+def check_names(names: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Raises a `RunError` if a name is not among the known settings, with suggestions.
+
+    Args:
+        names: The names.
+        known: The known names.
+        where: The file that contains the names, or "".
+    """
     if unknown := sorted({*names} - {*known}):
-        hints = filter(None, (suggestion(name, {*known, "run_dir"} - {name}) for name in unknown))
-        raise UsageError(" ".join([f"unknown settings: {', '.join(unknown)}.", *hints]))
+        about = f"{where}: " if where else ""
+        hints = filter(None, (_hint(name, known) for name in unknown))
+        raise UsageError(" ".join([f"{about}unknown settings: {', '.join(unknown)}.", *hints]))
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    """Returns a sentence that helps with an unknown setting, or ""."""
+    if owners := [agent for agent in agent_names() if name in config_class(agent).SETTINGS]:
+        return f"{name} is a setting of {' and '.join(owners)}."
+    return suggestion(name, {*known, "run_dir"} - {name})
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:

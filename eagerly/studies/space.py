@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,24 @@ from types import MappingProxyType
 from typing import Any
 
 from eagerly.errors import UsageError
-from eagerly.settings import Setting
+from eagerly.settings import Setting, flag_name
+from eagerly.storage.documents import read_toml
 from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings, format_setting
 
-# Settings that define the task or the budget, so that scores with different values are not
-# comparable.
-_FIXED = frozenset({"env", "env_kwargs", "num_envs", "init_from", "models", "actor", "critic"})
+# Settings that define the task, the budget or the score, so that scores with different values are
+# not comparable.
+_FIXED = frozenset(
+    [
+        "env",
+        "env_kwargs",
+        "num_envs",
+        "evaluation_steps_limit",
+        "init_from",
+        "models",
+        "actor",
+        "critic",
+    ]
+)
 _KEYS = {"low", "high", "log", "step"}
 
 
@@ -42,7 +53,7 @@ class Dimension:
     is_integer: bool = False
 
     def distribution(self) -> Any:
-        """Returns the distribution of Optuna. Choices are represented by their text."""
+        """Returns the Optuna distribution. Choices are represented by their text."""
         from optuna import distributions
 
         if self.choices:
@@ -71,6 +82,19 @@ class Dimension:
 Space = Mapping[str, Dimension]
 
 
+def saved_space(document: Mapping[str, Any]) -> Space:
+    """Returns the search space whose settings have these descriptions, from `document`."""
+    found = {}
+    for name, each in document.items():
+        arguments = dict(each)
+        if "choices" in arguments:
+            arguments["choices"] = tuple(
+                tuple(choice) if isinstance(choice, list) else choice for choice in each["choices"]
+            )
+        found[name] = Dimension(name, **arguments)
+    return found
+
+
 def read_space(path: Path, agent: str) -> Space:
     """Reads a search space: a TOML file with one line per setting.
 
@@ -88,12 +112,9 @@ def read_space(path: Path, agent: str) -> Space:
     Raises:
         RunError: If the file cannot be read, or a line is invalid.
     """
-    try:
-        lines = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--space {path} cannot be read: {error}") from error
+    lines = read_toml(path, f"--space {path}")
     declared = declared_settings(agent)
-    check_names(lines, declared)
+    check_names(lines, declared, f"--space {path}")
     if not lines:
         raise UsageError(f"--space {path} must have at least one line, such as tau = [0.005, 0.01]")
     try:
@@ -107,22 +128,23 @@ def _dimension(setting: Setting, line: Any) -> Dimension:
     name = setting.name
     if name in COMPARABLE | _FIXED:
         raise ValueError(
-            f"{name} cannot be searched: it must be a setting of the algorithm that affects how "
-            f"well it learns. Pass {name} as an option"
+            f"{name} cannot be searched: only settings of the algorithm that affect how well it "
+            f"learns can be. Pass --{'seeds' if name == 'seed' else flag_name(name)[2:]}"
         )
     if isinstance(line, list):
+        if setting.kinds[0] is tuple and not all(isinstance(each, list) for each in line):
+            raise ValueError(f"{name} must be a list of lists, one per choice; got {line}")
         found = [setting.from_file(each) for each in line]
-        _check(setting, found)
         if len(set(map(format_setting, found))) < max(2, len(found)):
             raise ValueError(f"{name} must have at least two different choices; got {line}")
         return Dimension(name, choices=tuple(found))
     is_range = isinstance(line, dict) and {"low", "high"} <= line.keys() <= _KEYS
     if not is_range or setting.kinds[0] not in (int, float):
-        example = f"{name} = {{low = 0.001, high = 0.1, log = true}}"
-        example = example if setting.kinds[0] in (int, float) else "a list of choices"
-        raise ValueError(f"{name} must be a list of choices or a range: {example}; got {line}")
-    low, high, step, log = line["low"], line["high"], line.get("step"), line.get("log", False)
-    _check(setting, [low, high])
+        ranges = " or a range: {low = 0.001, high = 0.1, log = true}"
+        ranges = ranges if setting.kinds[0] in (int, float) else ""
+        raise ValueError(f"{name} must be a list of choices{ranges}; got {line}")
+    low, high = (setting.from_file(line[end]) for end in ("low", "high"))
+    step, log = line.get("step"), line.get("log", False)
     if not low < high:
         raise ValueError(f"{name} must have low < high; got {low} and {high}")
     if log not in (True, False) or (log and (step is not None or low <= 0)):
@@ -131,9 +153,3 @@ def _dimension(setting: Setting, line: Any) -> Dimension:
     if step is not None and not (isinstance(step, kind | int) and 0 < step <= high - low):
         raise ValueError(f"{name}: step must be above 0 and at most {high - low}; got {step}")
     return Dimension(name, low, high, log, step, is_integer=kind is int)
-
-
-def _check(setting: Setting, values: list[Any]) -> None:
-    for value in values:
-        if expected := setting.expected(value):
-            raise ValueError(f"{setting.name} must be {expected}; got {value!r}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from eagerly.errors import RunError, UsageError, summary
+from eagerly.errors import NonFiniteError, RunError, UsageError, summary
 from eagerly.settings import flag_name
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint
@@ -89,7 +89,7 @@ class Checkpoints:
             self._open(newest)
             parts.summaries.open(run, parts.agent, parts.collector.steps, newest)
         except FloatingPointError as error:
-            raise RunError(f"before step {parts.collector.steps + 1}: {error}") from error
+            raise NonFiniteError(f"before step {parts.collector.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
             raise RunError(f"{run.path} cannot be used: {error}") from error
         return newest.manifest.pending if newest else ()

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents.algorithm import algorithm_errors
-from eagerly.errors import RunError, RunStoppedError
+from eagerly.errors import NonFiniteError, RunError, RunStoppedError
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.run import Run
@@ -185,7 +185,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         ) as error:  # fmt: skip
             what = str(error).rstrip(".\n")
             what += "\n" if "\n" in what else ". "  # a traceback needs no period
-            raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
+            kind = NonFiniteError if isinstance(error, FloatingPointError) else RunError
+            raise kind(f"stopped after step {self.steps}: {what}{missing}") from error
 
     def _round(self) -> None:
         """Collects a round, makes the permitted updates, then evaluates, logs and saves if due."""

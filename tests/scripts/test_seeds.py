@@ -18,6 +18,7 @@ import pytest
 
 from eagerly import open_run
 from eagerly.scripts import batch, threads
+from eagerly.scripts import job as job_module
 from eagerly.scripts.flags import format_seeds, parse_seeds
 from eagerly.scripts.job import Job
 from eagerly.scripts.jobs import Jobs
@@ -264,7 +265,7 @@ def test_a_second_signal_stops_immediately(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_run_in_use_is_waited_for_and_then_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "_PATIENCE", 0.3)
+    monkeypatch.setattr(job_module, "_PATIENCE", 0.3)
     run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
     run.write()
     run.unlock()
@@ -274,7 +275,7 @@ def test_a_run_in_use_is_waited_for_and_then_rejected(
     assert "waiting up to 0 s for a process that is still training all/seed-1" in output
     assert "all/seed-1 is already being trained" in output
     _stand_in(monkeypatch, "")
-    monkeypatch.setattr(batch, "_PATIENCE", 60.0)
+    monkeypatch.setattr(job_module, "_PATIENCE", 60.0)
     closing = threading.Timer(0.3, lock.close)
     closing.start()
     assert "seed 1: finished" in invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")[1]
@@ -291,7 +292,7 @@ def test_a_process_that_has_not_locked_its_run_yet_is_waited_for(
     job.start()
     os.close(job._reports)
     _stand_in(monkeypatch, "")
-    monkeypatch.setattr(batch, "_PATIENCE", 0.3)
+    monkeypatch.setattr(job_module, "_PATIENCE", 0.3)
     words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
     code, output = invoke(main, *words)
     assert code == 1
@@ -300,7 +301,7 @@ def test_a_process_that_has_not_locked_its_run_yet_is_waited_for(
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1.log"]
     with pytest.raises(OSError, match="another command is starting this run"):
         Job("seed 1", run, job.command).start()
-    monkeypatch.setattr(batch, "_PATIENCE", 60.0)
+    monkeypatch.setattr(job_module, "_PATIENCE", 60.0)
     ending = threading.Timer(0.3, job.process.kill)
     ending.start()
     code, output = invoke(main, *words)

@@ -70,7 +70,7 @@ def test_a_list_is_an_axis_and_a_table_belongs_to_one_agent() -> None:
         (("[[8, 8], [16]]", "8"), r"one list per value; got 8: for one value, write \[\[64, 64\]"),
         (("steps = 50", "steps = []"), "steps must have at least one value"),
         (("steps = 50", "gamma = 0.9"), "unknown settings: gamma. Use discount"),
-        (("[td3]", "[td7]"), "unknown settings: td7"),
+        (("[td3]", "[td7]"), r"has a table \[td7\], but agent does not contain it"),
         (('"0..1"', '"1..0"'), "seed: expected an ascending range"),
         (('"0..1"', '"0..99"\nbatch_size = [' + "8," * 99 + "]"), "at most 10,000 runs"),
         (('"0..1"', "[0, 0]"), "several runs called td3-Pendulum-v1-.*: remove repeated values"),
@@ -142,6 +142,9 @@ def test_a_task_forwards_sigterm_and_requeues_itself_once_its_run_is_saved(
     Path("program.py").write_text(program)
     lines[1] = f"{sys.executable} -S program.py"
     commands.write_text("\n".join(lines) + "\n")
+    assert "#SBATCH --output='/" in script.read_text()
+    again = _sweep("--slurm", "--run-dir", "all runs")
+    assert (again.exit_code, "commands of another job array" in again.output) == (2, True)
     Path("bin").mkdir()
     Path("bin/scontrol").write_text('#!/bin/sh\n[ "$1" = requeue ] && echo "$2" > requeued\n')
     Path("bin/scontrol").chmod(0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,12 @@ import numpy as np
 import pytest
 
 from eagerly.errors import RunError
+from eagerly.storage.run import open_run
 from eagerly.studies import study as study_module
+from eagerly.studies.sampling import require_optuna
 from eagerly.studies.space import Dimension, read_space
-from eagerly.studies.study import (
-    COMPLETE,
-    FAILED,
-    PRUNED,
-    RUNNING,
-    Study,
-    Trial,
-    described,
-    require_optuna,
-    score_of,
-)
+from eagerly.studies.study import Study, record_failure
+from eagerly.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, described, late_mean
 
 SPACE = {
     "tau": Dimension("tau", 0.001, 0.1, log=True),
@@ -52,14 +46,25 @@ def returns(study: Study, trial: Trial, seed: int) -> list[float]:
     return [float(best + 0.1 * step / 100 + 0.1 * n) for step, n in zip(STEPS, noise, strict=True)]
 
 
-def write(study: Study, trial: Trial, rows: int) -> None:
-    """Writes the first rows of the evaluations of each run of a trial."""
+def failing_step(trial: Trial, seed: int) -> int:
+    """Returns the step at which a run fails, or a later one than the last."""
+    return 250 if (trial.number + seed) % 5 == 0 else 1000
+
+
+def advance(study: Study, trial: Trial, order: np.random.Generator) -> None:
+    """Writes further evaluations of the runs of a trial, each a random number of them."""
     for run, seed in zip(study.runs(trial.number), study.seeds, strict=True):
         run.mkdir(parents=True, exist_ok=True)
-        found = returns(study, trial, seed)[:rows]
-        lines = [f"{step},1,{value!r}" for step, value in zip(STEPS, found, strict=False)]
-        (run / "evaluations.csv").write_text("\n".join(["steps,updates,return_mean", *lines, ""]))
-        if rows == len(STEPS):
+        table = run / "evaluations.csv"
+        written = len(table.read_text().splitlines()) - 1 if table.exists() else 0
+        rows = int(order.integers(written, len(STEPS) + 1))
+        fails_at = failing_step(trial, seed)
+        found = zip(STEPS[:rows], returns(study, trial, seed), strict=False)
+        lines = [f"{step},1,{value!r}" for step, value in found if step < fails_at]
+        table.write_text("\n".join(["steps,updates,return_mean", *lines, ""]))
+        if fails_at < STEPS[min(rows, len(STEPS) - 1)]:
+            record_failure(run, "not finite")
+        elif rows == len(STEPS):
             (run / "done").touch()
 
 
@@ -75,7 +80,7 @@ def trained(path: Path, count: int, order: np.random.Generator, **settings: Any)
         running = [trial for trial in trials if trial.state == RUNNING]
         if running:
             trial = running[order.integers(len(running))]
-            write(study, trial, int(order.integers(len(trial.values), len(STEPS))) + 1)
+            advance(study, trial, order)
             trials[trial.number] = study.judged(trial, trials)
     return study
 
@@ -91,7 +96,7 @@ def test_a_study_does_not_depend_on_the_times_at_which_trials_end(
         assert len(trials) == 16
         digests.add(study.digest(trials))
     assert len(digests) == 1
-    assert {PRUNED, COMPLETE} == {trial.state for trial in trials}
+    assert {trial.state for trial in trials} == {PRUNED, COMPLETE, FAILED}
     later = [trial.score or -9.0 for trial in trials[8:]]
     assert np.mean(later) > np.mean([trial.score or -9.0 for trial in trials[:8]])
     other = trained(tmp_path / "other", 16, np.random.default_rng(0), **settings | {"seed": 1})
@@ -103,25 +108,43 @@ def test_values_after_the_step_at_which_a_trial_was_pruned_do_not_count(tmp_path
     good = dict.fromkeys(STEPS, 0.0)
     trials = [Trial(n, study.propose(n, []).drawn, COMPLETE, good) for n in range(6)]
     last = study.propose(6, trials)
-    write(study, last, 4)
+    (run,) = study.runs(6)
+    run.mkdir(parents=True)
+    rows = [f"{step},1,-1.0" for step in STEPS]
+    (run / "evaluations.csv").write_text("\n".join(["steps,updates,return_mean", *rows, ""]))
+    (run / "done").touch()
     found = study.judged(last, trials)
     assert (found.state, list(found.values)) == (PRUNED, [100])
     assert study.judged(last, trials[:3]).state == COMPLETE  # too few trials to compare with
 
 
 def test_the_score_is_the_mean_of_the_last_third() -> None:
-    assert score_of([]) is None
-    assert score_of([4.0]) == 4.0
-    assert score_of([9.0, 1.0, 2.0, 4.0]) == 3.0
+    assert late_mean([]) is None
+    assert late_mean([4.0]) == 4.0
+    assert late_mean([9.0, 1.0, 2.0, 4.0]) == 3.0
 
 
-def test_failed_trials_are_recorded_and_do_not_stop_later_ones(tmp_path: Path) -> None:
+def test_earlier_results_determine_a_trial_but_failed_trials_do_not(tmp_path: Path) -> None:
     study = made(tmp_path / "study")
-    study.record_failure(0, "the motor is on fire")
-    (trial,) = study.replayed()
-    assert (trial.state, trial.score) == (FAILED, None)
-    assert not study.waits(1, [trial])
-    assert study.propose(1, [trial]).drawn == made(tmp_path / "other").propose(1, []).drawn
+    drawn = [study.propose(number, []).drawn for number in range(12)]
+    known = [Trial(n, each, COMPLETE, {400: -float(n)}) for n, each in enumerate(drawn)]
+    found = study.propose(12, known).drawn
+    assert found != study.propose(12, [replace(known[0], values={400: -99.0}), *known[1:]]).drawn
+    failed = Trial(12, found, FAILED, {400: 99.0})
+    assert not study.waits(13, [*known, failed])
+    assert study.waits(13, [*known, replace(failed, state=RUNNING)])
+    assert made(tmp_path / "jobs", jobs=2).propose(13, [*known, failed]).drawn == (
+        study.propose(13, known).drawn
+    )
+
+
+def test_runs_with_other_settings_than_those_of_the_trial_are_an_error(tmp_path: Path) -> None:
+    study = made(tmp_path / "study")
+    trial = study.propose(0, [])
+    given = {"env": "Pendulum-v1", **study.given(trial.drawn), "tau": 0.5}
+    open_run(study.runs(0)[0], "td3", given).write()
+    with pytest.raises(RunError, match=r"seed-0 has tau 0\.5, but this trial of the study has 0\."):
+        study.judged(trial, [])
 
 
 def test_another_study_in_the_directory_is_rejected(tmp_path: Path) -> None:
@@ -133,6 +156,8 @@ def test_another_study_in_the_directory_is_rejected(tmp_path: Path) -> None:
         made(study.path, jobs=2)
     with pytest.raises(RunError, match="another study: its env is Pendulum-v1; got Hopper-v5"):
         Study(study.path, "td3", {"env": "Hopper-v5"}, SPACE, pruner="median").open()
+    backwards = dict(reversed(SPACE.items()))
+    Study(study.path, "td3", study.settings, backwards, pruner="median").open()
     with pytest.raises(RunError, match=r"is not a study: it has no study\.json"):
         Study.read(tmp_path)
     (study.path / "study.json").write_text('{"agent": 1}')
@@ -163,21 +188,23 @@ def test_a_space_is_read_with_the_kinds_of_the_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("gamma = [0.9, 0.99]", "unknown settings: gamma. Use discount"),
+        ("gamma = [0.9, 0.99]", r"space\.toml: unknown settings: gamma\. Use discount"),
+        ("evaluation_steps_limit = [1, 2]", "evaluation_steps_limit cannot be searched"),
+        ("hidden_sizes = [64, 64]", "hidden_sizes must be a list of lists, one per choice"),
         ("", "must have at least one line"),
-        ("seed = [1, 2]", "seed cannot be searched: it must be a setting of the algorithm"),
+        ("seed = [1, 2]", "seed cannot be searched: .* Pass --seeds"),
         ('env = ["Pendulum-v1", "Hopper-v5"]', "env cannot be searched"),
         ("tau = [0.1]", "tau must have at least two different choices"),
         ("tau = [0.1, 0.1]", "tau must have at least two different choices"),
         ("tau = [0.1, 2.0]", "tau must be above 0 and at most 1; got 2.0"),
         ("tau = {low = 0.0, high = 1.0}", "tau must be above 0 and at most 1; got 0.0"),
         ("tau = {low = 0.2, high = 0.1}", "tau must have low < high; got 0.2 and 0.1"),
-        ("tau = {low = 0.2}", "tau must be a list of choices or a range: tau = {low = 0.001"),
+        ("tau = {low = 0.2}", "tau must be a list of choices or a range: {low = 0.001"),
         ("tau = 0.1", "tau must be a list of choices or a range"),
         ("tau = {low = 0.1, high = 0.2, log = 1.5}", "log must be true or false"),
         ("tau = {low = 0.1, high = 0.2, step = 0.5}", "step must be above 0 and at most 0.1"),
         ("batch_size = {low = 8, high = 9.5}", "batch_size must be of type int; got 9.5"),
-        ("layer_norm = {low = 0, high = 1}", "layer_norm must be a list of choices or a range: a"),
+        ("layer_norm = {low = 0, high = 1}", "layer_norm must be a list of choices; got"),
         ("tau = ", "cannot be read"),
     ],
 )
