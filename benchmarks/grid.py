@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from eagerly.scripts.grid import runs_of
 
 SEEDS = (0, 1, 2, 3, 4)
 CHEETAH, WALKER, REACHER = "HalfCheetah-v5", "Walker2d-v5", "Reacher-v5"
@@ -143,10 +146,22 @@ def table_name(env: str) -> str:
 def cells(
     label: str, env: str, steps: int, seeds: Iterable[int] = SEEDS, **settings: Any
 ) -> list[Cell]:
-    """Returns one cell per seed. `label` starts with the agent, or with `sb3-` and the agent."""
+    """Returns one cell per seed, with validated settings.
+
+    Args:
+        label: Name of the runs, which starts with the agent, or with `sb3-` and the agent.
+        env: Gymnasium id.
+        steps: Environment steps.
+        seeds: Seeds of the runs.
+        **settings: Settings that differ from the defaults.
+    """
     peer = label.startswith("sb3-")
     agent = label.removeprefix("sb3-").partition("-")[0]
-    return [Cell(label, agent, env, seed, steps, settings, peer) for seed in seeds]
+    if not (seeds := list(seeds)):
+        return []
+    task = {"agent": agent, "env": env, "steps": steps, "seed": seeds}
+    runs = runs_of(task | {name: [value] for name, value in settings.items()}, Path(), label)
+    return [Cell(label, run.agent, env, run.given["seed"], steps, settings, peer) for run in runs]
 
 
 def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:

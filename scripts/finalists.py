@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.curves.estimates import difference
 from eagerly.errors import NonFiniteError, RunError
 from eagerly.scripts.batch import Batch, check_finished, run_batch
 from eagerly.scripts.flags import command
@@ -81,6 +80,8 @@ def train_finalists(
 
 def _print_scores(scores: Mapping[str, np.ndarray]) -> None:
     """Prints the mean score of each group of runs, and its difference from the baseline."""
+    from eagerly.curves.estimates import difference  # slow to import
+
     is_better = False
     for name, found in scores.items():
         mean = float(found.mean())

@@ -26,7 +26,16 @@ _OWN_PLACE = {"agent", "env", "seed"}  # axes whose values are always part of a 
 
 
 def read_grid(path: Path, folder: Path) -> list[Planned]:
-    """Reads the runs of a grid.
+    """Reads the runs of the grid in a TOML file, see `runs_of`.
+
+    Raises:
+        RunError: If the file cannot be read, or a name or value in it is invalid.
+    """
+    return runs_of(read_toml(path, str(path)), folder, str(path))
+
+
+def runs_of(grid: Mapping[str, Any], folder: Path, title: str) -> list[Planned]:
+    """Returns the runs of a grid.
 
     Each key is `agent` or a setting. A list is an axis of the grid, so a setting whose value is a
     list needs a nested one, as in `hidden_sizes = [[64, 64], [256, 256]]`. `seed` may also be text
@@ -36,32 +45,33 @@ def read_grid(path: Path, folder: Path) -> list[Planned]:
     the environment and the values of the other axes: `td3-Pendulum-v1-tau-0.01/seed-0`.
 
     Args:
-        path: The TOML file.
+        grid: The grid.
         folder: Parent of all directories.
+        title: The grid in messages.
 
     Returns:
         The runs, with all seeds of a learning curve in sequence.
 
     Raises:
-        RunError: If the file cannot be read, or a name or value in it is invalid.
+        RunError: If a name or value is invalid.
     """
-    found = read_toml(path, str(path))
+    found = dict(grid)
     agents = found.pop("agent", None)
     agents = [agents] if isinstance(agents, str) else agents
     if not (isinstance(agents, list) and agents and all(isinstance(a, str) for a in agents)):
-        raise UsageError(f'{path} must name at least one agent, as in agent = ["td3", "ddpg"]')
+        raise UsageError(f'{title} must name at least one agent, as in agent = ["td3", "ddpg"]')
     agents = [agent_name(agent) for agent in agents]
     known = {*agents, *agent_names()}
     tables = [n for n, v in found.items() if isinstance(v, dict) and agent_name(n) in known]
     own = {agent_name(name): found.pop(name) for name in tables}
     if unknown := sorted(own.keys() - {*agents}):
-        raise UsageError(f"{path} has a table [{unknown[0]}], but agent does not contain it")
+        raise UsageError(f"{title} has a table [{unknown[0]}], but agent does not contain it")
     runs: list[Planned] = []
     for agent in agents:
         declared = declared_settings(agent)
         given = {**found, **own.get(agent, {})}
-        check_names(given, declared, str(path))
-        axes = {name: _values(path, declared[name], value) for name, value in given.items()}
+        check_names(given, declared, title)
+        axes = {name: _values(title, declared[name], value) for name, value in given.items()}
         for settings in _products(axes):
             words = [
                 f"-{name}-{_readable(value)}"
@@ -72,36 +82,36 @@ def read_grid(path: Path, folder: Path) -> list[Planned]:
             place = Path(name, f"seed-{settings.get('seed', 0)}")
             runs.append(Planned(str(place), folder / place, agent, settings))
             if len(runs) > _MOST:
-                raise UsageError(f"{path} must have at most {_MOST:,} runs: remove values")
+                raise UsageError(f"{title} must have at most {_MOST:,} runs: remove values")
     repeated = [name for name, count in Counter(run.name for run in runs).items() if count > 1]
     if repeated:
         raise UsageError(
-            f"{path} has several runs called {repeated[0]}: remove repeated values, or divide the "
+            f"{title} has several runs called {repeated[0]}: remove repeated values, or divide the "
             "grid into several files"
         )
     return runs
 
 
-def _values(path: Path, setting: Setting, value: Any) -> list[Any]:
+def _values(title: str, setting: Setting, value: Any) -> list[Any]:
     """Returns the values of an axis, each validated by the setting."""
     if setting.name == "seed" and isinstance(value, str):
         try:
             return list(parse_seeds(value))
         except click.BadParameter as error:
-            raise UsageError(f"{path}: seed: {error.message}") from error
+            raise UsageError(f"{title}: seed: {error.message}") from error
     values = value if isinstance(value, list) else [value]
-    if setting.kinds[0] is tuple and not all(isinstance(each, list) for each in values):
+    if setting.kinds[0] is tuple and not all(isinstance(each, list | tuple) for each in values):
         example = f"{setting.name} = [{value}]" if isinstance(value, list) else "[[64, 64]]"
         raise UsageError(
-            f"{path}: {setting.name} must be a list of lists, one list per value; got {value}: "
+            f"{title}: {setting.name} must be a list of lists, one list per value; got {value}: "
             f"for one value, write {example}"
         )
     if not values:
-        raise UsageError(f"{path}: {setting.name} must have at least one value")
+        raise UsageError(f"{title}: {setting.name} must have at least one value")
     try:
         return [setting.from_file(each) for each in values]
     except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{title}: {error}") from error
 
 
 def _products(axes: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
