@@ -104,7 +104,6 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
 
     Raises:
         RunError: As in `read_groups`.
-        ValueError: If the runs of a group have no evaluation step in common.
     """
     from eagerly.curves.notes import notes_on
     from eagerly.curves.tables import read_groups

@@ -46,10 +46,7 @@ class Curve:
 
     def until(self, steps: int) -> Curve:
         """Returns the curve up to and including a step."""
-        return self.only(self.steps <= steps)
-
-    def only(self, kept: np.ndarray) -> Curve:
-        """Returns the points selected by a mask `[M]`."""
+        kept = self.steps <= steps
         return replace(
             self,
             steps=self.steps[kept],
@@ -75,8 +72,13 @@ class RunGroup:
 
     @property
     def last(self) -> int:
-        """The last step at which all runs were evaluated."""
-        return int(self.over_steps()[0][-1])
+        """The last step at which all runs were evaluated; 0 if there is none."""
+        return int(max(self.shared_steps, default=0))
+
+    @property
+    def shared_steps(self) -> np.ndarray:
+        """The steps at which all runs were evaluated."""
+        return reduce(np.intersect1d, (curve.steps for curve in self.curves))
 
     @property
     def scores(self) -> np.ndarray:
@@ -86,8 +88,7 @@ class RunGroup:
     @property
     def scored_steps(self) -> np.ndarray:
         """The steps that all runs share and at which the evaluation of each run counts."""
-        counted = (curve.steps[curve.counted] for curve in self.curves)
-        return reduce(np.intersect1d, counted, self.over_steps()[0])
+        return reduce(np.intersect1d, (curve.steps[curve.counted] for curve in self.curves))
 
     @property
     def means(self) -> np.ndarray:
@@ -120,21 +121,13 @@ class RunGroup:
         kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
         return RunGroup(self.label, self.env, tuple(kept))
 
-    def thinned(self, most: int) -> RunGroup:
-        """Returns the group at no more than `most` of its shared steps, evenly spaced."""
-        steps = self.over_steps()[0]
-        if len(steps) > most:
-            steps = steps[np.linspace(0, len(steps) - 1, most).astype(int)]
-        curves = (curve.only(np.isin(curve.steps, steps)) for curve in self.curves)
-        return RunGroup(self.label, self.env, tuple(curves))
-
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the steps `[M]` that all runs share, and the returns `[n, M]`.
 
         Raises:
             ValueError: If there is no such step.
         """
-        steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
+        steps = self.shared_steps
         if not steps.size:
             raise ValueError(
                 f"the runs of {self.label} in {self.env} have no step in common: "

@@ -30,13 +30,16 @@ class Line:
     estimate: Estimate
 
 
-def lines_of(groups: Sequence[RunGroup], axis: str, statistic: str) -> list[Line]:
+def lines_of(
+    groups: Sequence[RunGroup], axis: str, statistic: str, most: int | None = None
+) -> list[Line]:
     """Estimates the line of each group.
 
     Args:
         groups: The groups.
         axis: "steps" or "time".
         statistic: "iqm" or "mean", over runs.
+        most: Largest number of points per line; more are thinned evenly. None keeps all.
 
     Raises:
         ValueError: If the runs of a group share no step or time, or no times were recorded.
@@ -44,6 +47,9 @@ def lines_of(groups: Sequence[RunGroup], axis: str, statistic: str) -> list[Line
     lines = []
     for group in groups:
         places, values = group.over_seconds() if axis == "time" else group.over_steps()
+        if most is not None and len(places) > most:  # before the bootstrap, which is slow
+            kept = np.linspace(0, len(places) - 1, most).astype(int)
+            places, values = places[kept], values[:, kept]
         lines.append(Line(group, places, over_runs(values, STATISTICS[statistic])))
     return lines
 

@@ -26,8 +26,10 @@ def notes_on(groups: Sequence[RunGroup], treated: str) -> list[str]:
 
 def _what_is_left_out(group: RunGroup, treated: str) -> str:
     """Returns a note on evaluations ignored because some runs of the group lack them, or ""."""
-    shared = group.over_steps()[0]
+    shared = group.shared_steps
     about = f"{group.label}, {group.env}"
+    if not shared.size:
+        return f"{about}: the runs have no score, because they have no step in common"
     shortest = min(int(curve.steps[-1]) for curve in group.curves)
     if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
         count = f"{len(shared)} steps" if len(shared) > 1 else "one step"

@@ -88,8 +88,7 @@ def write_report(selection: Selection, output: str | Path | None, title: str) ->
         try:
             if max(abs(curve.returns).max() for curve in group.curves) > _LARGEST:
                 raise ValueError(f"{group.label}, {group.env}: a value is beyond {_LARGEST:g}")
-            thinned = group.thinned(_MOST_POINTS)
-            lines += lines_of([thinned], selection.x, selection.statistic)
+            lines += lines_of([group], selection.x, selection.statistic, _MOST_POINTS)
             groups.append(group)
         except ValueError as error:
             for curve in group.curves:

@@ -72,6 +72,21 @@ def test_pdf_figures_embed_fonts_that_publishers_accept(tmp_path: Path) -> None:
     assert b"/Type3" not in content
 
 
+def test_long_lines_are_thinned_over_the_whole_period() -> None:
+    """Over time, the line of runs with different steps still ends where the shorter run ends."""
+    steps = [np.arange(1, count + 1) * every for every, count in ((100, 1000), (99, 500))]
+    curves = (
+        Curve("td3", "A-v0", seed, at, at * 2.0, 3600.0 * at / at[-1], at > 0)
+        for seed, at in enumerate(steps)
+    )
+    group = RunGroup("td3", "A-v0", tuple(curves))
+    (over_time,) = lines_of([group], "time", "iqm", 50)
+    assert (over_time.places[0], over_time.places[-1]) == (7.2, 3600.0)
+    (line,) = lines_of([group], "steps", "iqm", 3)
+    assert line.places.tolist() == [9900, 29700, 49500]  # of five common steps
+    np.testing.assert_array_equal(line.estimate.value, 2.0 * line.places)
+
+
 def test_the_lines_are_written_as_a_table(tmp_path: Path) -> None:
     groups = [_group("td3, tau 0.1", "A-v0", [1.0, 2.5], [1.0, 2.5]), _group("td3", "A-v0", [7.0])]
     path = tmp_path / "new" / "x.csv"

@@ -131,6 +131,19 @@ def test_hostile_runs_neither_inject_markup_nor_enlarge_or_prevent_the_report(
     assert "a value is beyond 1e+100" in left_out
 
 
+def test_runs_without_common_steps_are_shown_over_time(tmp_path: Path) -> None:
+    for seed in range(2):  # evaluated after odd or even numbers of steps, for three hours
+        rows = (f"{2 * n + seed},1.5,{n}\n" for n in range(2 * 3600, 5 * 3600, 1800))
+        (tmp_path / f"td3-Ant-v5-{seed}.csv").write_text(
+            "steps,return_mean,seconds\n" + "".join(rows)
+        )
+    text = " ".join(_Parsed(eagerly.report(tmp_path, x="time")).text.split())
+    assert "2 runs, 1 group, 1 environment" in text
+    assert "hours" in text
+    assert "td3, Ant-v5: the runs have no score, because they have no step in common" in text
+    assert "td3 0, 1 0 – – – –" in text
+
+
 def test_curves_of_many_evaluations_are_thinned(tmp_path: Path) -> None:
     _run(tmp_path / "run", [float(number % 7) for number in range(20_000)])
     assert len(eagerly.report(tmp_path)) < 100_000
