@@ -65,7 +65,7 @@ def main(selection: Selection, output: Path, theme: str, table: Path | None, tit
     if output.suffix not in FORMATS:
         raise click.BadParameter(f"--output must end in {', '.join(FORMATS)}; got {output}")
     try:
-        groups = selection.groups(_note)
+        groups = selection.groups(_skip)
         comparisons = selection.comparisons(groups, _note)
         x, statistic = selection.x, selection.statistic
         lines = lines_of(groups, x, statistic)
@@ -108,13 +108,17 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
     from eagerly.curves.notes import notes_on
     from eagerly.curves.tables import read_groups
 
-    groups = read_groups(paths, say=_note, trust=trust)
+    groups = read_groups(paths, skip=_skip, trust=trust)
     if not groups:
         _note("these runs have no evaluations yet")
         return
     _print_scores(groups)
     for line in notes_on(groups, "scored"):
         _note(line)
+
+
+def _skip(path: Path, reason: object) -> None:
+    _note(f"{path} is skipped: {reason}")
 
 
 def _note(line: str) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 from eagerly.errors import UsageError
 from eagerly.storage.evaluations import LAST
 
+# Called with the path of each skipped run or table, and the reason.
+Skip = Callable[[Path, object], None]
 _SAME = "is in the same group and has the same seed"  # but possibly another mode or device
 
 
@@ -168,12 +170,12 @@ def _schedule(curve: Curve) -> str:
     return f"seed {curve.seed} at {', '.join(shown)}"
 
 
-def longest_copies(curves: Iterable[tuple[Path, Curve]], say: Callable[[str], None]) -> list[Curve]:
+def longest_copies(curves: Iterable[tuple[Path, Curve]], skip: Skip) -> list[Curve]:
     """Keeps only the longest copy of each run, since copies are no additional evidence.
 
     Args:
         curves: Run directories or tables with their curves.
-        say: Called with a message about each omitted run directory.
+        skip: As in `read_groups`.
 
     Raises:
         UsageError: If a table holds the same run as another path.
@@ -192,8 +194,8 @@ def longest_copies(curves: Iterable[tuple[Path, Curve]], say: Callable[[str], No
                     "another label"
                 )
             if curve.steps[-1] <= kept[key][1].steps[-1]:
-                say(f"{path} is skipped: {other} {_SAME}: {what}")
+                skip(path, f"{other} {_SAME}: {what}")
                 continue
-            say(f"{other} is skipped: {path} {_SAME}: {what}")
+            skip(other, f"{path} {_SAME}: {what}")
         kept[key] = path, curve
     return [curve for _, curve in kept.values()]

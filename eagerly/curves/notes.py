@@ -21,15 +21,26 @@ def notes_on(groups: Sequence[RunGroup], treated: str) -> list[str]:
         found.append(
             f"intervals over fewer than {_ENOUGH} runs are too narrow (by how much: docs/curves.md)"
         )
-    return [*found, *filter(None, (_what_is_left_out(group, treated) for group in groups))]
+    for group in groups:
+        found += filter(None, (_missing_score(group), _unshared_steps(group, treated)))
+    return found
 
 
-def _what_is_left_out(group: RunGroup, treated: str) -> str:
+def _missing_score(group: RunGroup) -> str:
+    """Returns why a group has no score, or ""."""
+    if group.scored_steps.size:
+        return ""
+    paths = ", ".join(str(curve.path) for curve in group.curves if not curve.counted.any())
+    why = f"no evaluation of {paths} counts" if paths else "no evaluations count at common steps"
+    return f"{group.label}, {group.env}: no score, because {why} (docs/curves.md)"
+
+
+def _unshared_steps(group: RunGroup, treated: str) -> str:
     """Returns a note on evaluations ignored because some runs of the group lack them, or ""."""
     shared = group.shared_steps
     about = f"{group.label}, {group.env}"
-    if not shared.size:
-        return f"{about}: the runs have no score, because they have no step in common"
+    if not shared.size:  # they have no score
+        return ""
     shortest = min(int(curve.steps[-1]) for curve in group.curves)
     if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
         count = f"{len(shared)} steps" if len(shared) > 1 else "one step"

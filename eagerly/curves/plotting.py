@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def plot(
     """Plots the learning curves of runs.
 
     Runs that differ only in their seed, and in settings that do not change the algorithm, form one
-    line with a 95 % interval. Omitted runs, such as damaged ones, are logged as warnings.
+    line with a 95 % interval. Skipped runs, such as damaged ones, are logged as warnings.
 
     Args:
         *paths: Run directories, tables of evaluations named label-Environment-v0-seed.csv, or
@@ -71,7 +72,7 @@ def plot(
     check_choice("theme", theme, ("light", "dark"))
     check_choice("output", Path(output or ".png").suffix or ".png", FORMATS)
     selected = Selection(paths, x, env, filter, metric, statistic, until, rename, trust=trust)
-    lines = lines_of(selected.groups(_log.warning), x, statistic)
+    lines = lines_of(selected.groups(partial(_log.warning, "%s is skipped: %s")), x, statistic)
     figure = learning_curves(
         lines, axis=x, metric=metric, statistic=statistic, theme=theme, title=title
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.curves.groups import Curve
+from eagerly.curves.groups import Curve, Skip
 from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.evaluations import read_results
@@ -45,8 +45,8 @@ def curves_of_runs(
     runs: Iterable[Found],
     metric: str,
     times: bool,
-    say: Callable[[str], None],
-    skip: Callable[[str], None] | None,
+    skip: Skip,
+    reject: Callable[[Path, Exception], None],
 ) -> list[tuple[Path, Curve]]:
     """Reads the curves of run directories and labels them.
 
@@ -54,11 +54,11 @@ def curves_of_runs(
         runs: Run directories with their settings.
         metric: As in `read_groups`.
         times: As in `read_groups`.
-        say: As in `read_groups`.
-        skip: As in `skip_or_raise`.
+        skip: As in `read_groups`.
+        reject: Called with a run directory without values of the metric, and the error.
 
     Raises:
-        RunError: If no run has the metric, or an evaluation lacks it and `skip` is None.
+        RunError: If no run has the metric.
     """
     found: list[tuple[Found, Curve]] = []
     lacking: dict[Path, set[str]] = {}  # tags of runs without the metric
@@ -67,12 +67,12 @@ def curves_of_runs(
             history = read_document_of(path)["history"]
             curve, tags = _of_run(path, settings, history, metric, times)
         except (RunError, OSError) as error:
-            say(f"{path} is skipped: {error}")
+            skip(path, error)
             continue
         try:
             _check_values(curve, metric, path)
         except RunError as error:
-            skip_or_raise(path, error, skip)
+            reject(path, error)
             continue
         if tags and metric not in tags:
             lacking[path] = tags
@@ -80,10 +80,8 @@ def curves_of_runs(
             settings = {**settings, OVERRIDES: algorithm_overrides(history)}
             curve = replace(curve, path=path, settings=settings, history=history)
             found.append(((path, settings), curve))
-            if not curve.counted.any():
-                say(f"{path} has no score: none of its evaluations counts (docs/curves.md)")
         elif metric in METRICS:
-            say(f"{path} is skipped: it has no evaluations yet")
+            skip(path, "it has no evaluations yet")
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
@@ -91,7 +89,7 @@ def curves_of_runs(
             f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
         )
     for path in lacking:
-        say(f"{path} is skipped: it has no scalar {metric}")
+        skip(path, f"it has no scalar {metric}")
     texts = labels([run for run, _ in found])
     return [
         (path, replace(curve, label=text))
@@ -132,16 +130,3 @@ def _check_values(curve: Curve, metric: str, path: Path) -> None:
             f"{path} has no {METRICS[metric]} at step {curve.steps[lacking][0]}: its "
             "environment did not report success in `info`. Pass only runs of environments that do"
         )
-
-
-def skip_or_raise(path: Path, error: Exception, skip: Callable[[str], None] | None) -> None:
-    """Reports that a run or table is omitted because of an error.
-
-    Args:
-        path: The run directory or table.
-        error: The error.
-        skip: Called with the message; None raises the error instead.
-    """
-    if skip is None:
-        raise error
-    skip(f"{path} is skipped: {error}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.curves.comparison import Comparison, compare
-from eagerly.curves.groups import RunGroup
+from eagerly.curves.groups import RunGroup, Skip
 from eagerly.curves.notes import notes_on
 from eagerly.curves.reading import METRICS
 from eagerly.curves.tables import read_groups
@@ -51,11 +51,11 @@ class Selection:
         check_choice("x", self.x, ("steps", "time"))
         check_choice("statistic", self.statistic, ("iqm", "mean"))
 
-    def groups(self, say: Callable[[str], None], *, skip_invalid: bool = False) -> list[RunGroup]:
+    def groups(self, skip: Skip, *, skip_invalid: bool = False) -> list[RunGroup]:
         """Reads the selected groups, with their new labels.
 
         Args:
-            say: As in `read_groups`.
+            skip: As in `read_groups`.
             skip_invalid: As in `read_groups`.
 
         Raises:
@@ -69,14 +69,13 @@ class Selection:
             times=self.x == "time",
             env=(self.env,) if isinstance(self.env, str) else self.env,
             filter=self.filter or {},
-            say=say,
+            skip=skip,
             trust=self.trust,
             skip_invalid=skip_invalid,
         )
         if until:
-            late = (c.path for group in groups for c in group.curves if c.steps[0] > until)
-            for path in late:
-                say(f"{path} is skipped: it has no evaluations up to step {until}")
+            for curve in (c for group in groups for c in group.curves if c.steps[0] > until):
+                skip(curve.path, f"it has no evaluations up to step {until}")
             groups = [group.until(until) for group in groups]
         groups = [group for group in groups if group.curves]
         if not groups:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from eagerly.curves.filters import matching
-from eagerly.curves.groups import Curve, RunGroup, longest_copies
+from eagerly.curves.groups import Curve, RunGroup, Skip, longest_copies
 from eagerly.curves.labels import Found
-from eagerly.curves.reading import METRICS, curve_of_table, curves_of_runs, skip_or_raise
+from eagerly.curves.reading import METRICS, curve_of_table, curves_of_runs
 from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import RunConfig
 from eagerly.storage.files import run_directories
@@ -31,31 +31,30 @@ def read_groups(
     times: bool = False,
     env: Collection[str] = (),
     filter: Mapping[str, Any] = _NOTHING,
-    say: Callable[[str], None] = lambda line: None,
+    skip: Skip = lambda path, reason: None,
     trust: bool = False,
     skip_invalid: bool = False,
 ) -> list[RunGroup]:
     """Reads and groups the runs in run directories, tables, or folders that contain them.
 
     If runs of the same environment and agent have different settings, their labels show these
-    settings; see `labels`. Runs without evaluations are omitted.
+    settings; see `labels`. Runs without evaluations are skipped.
 
     Args:
         paths: Run directories, tables and folders. Duplicate paths are read once.
         metric: "return", "success", or the tag of a scalar in the event files of run directories.
         times: Whether to read the time of each evaluation from the event files of run directories.
         env: Environments to read; empty for all.
-        filter: Values of settings, as in `matching`. Other runs and all tables are omitted.
-        say: Called with a message about each omitted run or table that is damaged, has no
-            evaluations, no such metric or no settings to filter, or has a copy that is at least
-            as long; and about each run without a score.
+        filter: Values of settings, as in `matching`. All tables are skipped.
+        skip: Called with the path of each skipped run or table, and the reason: it is damaged, has
+            no evaluations, no such metric or no settings to filter, or has a copy that is at least
+            as long.
         trust: Whether to import custom agents named in run directories, even if another user
             created these directories. Custom agents are imported only to look up the defaults of
             missing settings: if the runs of an agent have different sets of settings, or all lack
             a setting of `filter` that every run has today.
-        skip_invalid: Whether to omit a run or table with a message if it is a damaged table, has
-            no value of the metric, or names an agent that cannot be imported, instead of raising
-            an error.
+        skip_invalid: Whether to skip a damaged table, or a run or table that has no value of the
+            metric or names an agent that cannot be imported, instead of raising an error.
 
     Raises:
         RunError: If a path holds neither a run nor a table, all runs are damaged, a table is
@@ -79,7 +78,7 @@ def read_groups(
         try:
             runs.append((item, read_settings(item)))
         except (RunError, OSError) as error:
-            say(f"{item} is skipped: {error}")
+            skip(item, error)
     if items and not (runs or tables):
         raise RunError("none of these runs can be read")
     if env:
@@ -88,28 +87,32 @@ def read_groups(
             raise UsageError(f"env must be one of {', '.join(envs)}; got {unknown[0]}")
         tables = {path: name for path, name in tables.items() if name["env"] in env}
         runs = [(path, settings) for path, settings in runs if settings["env"] in env]
-    skip = say if skip_invalid else None
-    runs = _completed(runs, filter, trust, skip)
+    reject = skip if skip_invalid else _raise
+    runs = _completed(runs, filter, trust, reject)
     if filter:
         runs = matching(runs, filter)
     curves: list[tuple[Path, Curve]] = []
     for path, name in tables.items():
         if filter or metric not in METRICS:
             why = f"no scalars such as {metric}" if metric not in METRICS else "no settings"
-            say(f"{path} is skipped: a table contains {why}")
+            skip(path, f"a table contains {why}")
             continue
         try:
             curves.append((path, curve_of_table(path, name, metric)))
         except RunError as error:
-            skip_or_raise(path, error, skip)
-    curves += curves_of_runs(runs, metric, times, say, skip)
+            reject(path, error)
+    curves += curves_of_runs(runs, metric, times, skip, reject)
     groups: dict[tuple[str, str], list[Curve]] = {}
-    for curve in longest_copies(curves, say):
+    for curve in longest_copies(curves, skip):
         groups.setdefault((curve.env, curve.label), []).append(curve)
     return [
         RunGroup(label, where, tuple(sorted(members, key=lambda curve: curve.seed)))
         for (where, label), members in groups.items()
     ]
+
+
+def _raise(path: Path, error: Exception) -> None:
+    raise error
 
 
 def _found(path: Path) -> list[Path]:
@@ -133,7 +136,10 @@ def _name(path: Path) -> re.Match[str]:
 
 
 def _completed(
-    runs: list[Found], filter: Iterable[str], trust: bool, skip: Callable[[str], None] | None
+    runs: list[Found],
+    filter: Iterable[str],
+    trust: bool,
+    reject: Callable[[Path, Exception], None],
 ) -> list[Found]:
     """Adds the defaults of settings that did not exist yet when a run was saved.
 
@@ -155,7 +161,7 @@ def _completed(
             try:
                 found.append((path, whole_settings(path, trust=trust)))
             except RunError as error:
-                skip_or_raise(path, error, skip)
+                reject(path, error)
         else:
             found.append((path, settings))
     return found

@@ -30,7 +30,7 @@ class Report:
         selection: What the report shows.
         comparisons: Comparisons with the baseline.
         notes: Caveats.
-        left_out: The path of each omitted run or table, and the reason.
+        skipped: The path of each skipped run or table, and the reason.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Report:
     selection: Selection
     comparisons: Sequence[Comparison]
     notes: Sequence[str]
-    left_out: Sequence[tuple[str, str]]
+    skipped: Sequence[tuple[str, str]]
 
     @property
     def envs(self) -> list[str]:

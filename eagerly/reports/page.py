@@ -12,10 +12,10 @@ from eagerly.reports.markup import Html, element
 from eagerly.reports.scores import scores_section
 from eagerly.reports.sections import (
     curves_section,
-    left_out_section,
     overrides_section,
     runs_section,
     settings_section,
+    skipped_section,
     versions_section,
     videos_section,
 )
@@ -41,9 +41,9 @@ def page_of(report: Report) -> str:
         ("versions", "Versions", versions_section(report)),
         ("runs", "Runs", runs_section(report, swatches)),
     ]
-    if report.left_out:
-        title = f"Left out ({len(report.left_out):,})"
-        sections.append(("left-out", title, left_out_section(report)))
+    if report.skipped:
+        title = f"Skipped ({len(report.skipped):,})"
+        sections.append(("skipped", title, skipped_section(report)))
     count = sum(len(group.curves) for group in report.groups)
     lead = ", ".join(
         (

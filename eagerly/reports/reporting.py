@@ -34,7 +34,7 @@ def report(
 
     The page contains learning curves, scores, settings that differ, videos, overrides, and the
     versions of packages. It has no scripts and loads nothing from the network. Runs are grouped as
-    by `eagerly.plot`. Omitted runs, such as damaged ones, are listed with the reason, and logged as
+    by `eagerly.plot`. Skipped runs, such as damaged ones, are listed with the reason, and logged as
     warnings.
 
     Args:
@@ -73,18 +73,18 @@ def write_report(selection: Selection, output: str | Path | None, title: str) ->
 
     check_choice("output", Path(output or ".html").suffix or ".html", (".html",))
     notes: list[str] = []
-    left_out: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
 
-    def say(line: str) -> None:
+    def skip(path: Path, reason: object) -> None:
+        _log.warning("%s is skipped: %s", path, reason)
+        skipped.append((str(path), str(reason).removeprefix(f"{path} ")))
+
+    def note(line: str) -> None:
         _log.warning(line)
-        path, mark, reason = line.partition(" is skipped: ")
-        if mark:
-            left_out.append((path, reason.removeprefix(f"{path} ")))
-        else:
-            notes.append(line)
+        notes.append(line)
 
     groups, lines = [], []
-    for group in selection.groups(say, skip_invalid=True):
+    for group in selection.groups(skip, skip_invalid=True):
         try:
             if max(abs(curve.returns).max() for curve in group.curves) > _LARGEST:
                 raise ValueError(f"{group.label}, {group.env}: a value is beyond {_LARGEST:g}")
@@ -92,17 +92,17 @@ def write_report(selection: Selection, output: str | Path | None, title: str) ->
             groups.append(group)
         except ValueError as error:
             for curve in group.curves:
-                say(f"{curve.path} is skipped: {error}")
+                skip(curve.path, error)
     if not groups:
-        raise UsageError(f"none of these runs can be shown: {left_out[-1][1]}")
+        raise UsageError(f"none of these runs can be shown: {skipped[-1][1]}")
     try:
-        comparisons = selection.comparisons(groups, say)
+        comparisons = selection.comparisons(groups, note)
     except ValueError as error:
         comparisons = []
-        say(f"not compared: {error}")
+        note(f"not compared: {error}")
     for line in selection.notes(groups):
-        say(line)
-    page = page_of(Report(title, lines, groups, selection, comparisons, notes, left_out))
+        note(line)
+    page = page_of(Report(title, lines, groups, selection, comparisons, notes, skipped))
     if output is not None:
         try:
             write_file(Path(output), page.encode())

@@ -179,7 +179,7 @@ def runs_section(report: Report, swatches: Swatches) -> Html:
     return table("Runs", head, report.by_env(rows), numbers=(2, 3, 4))
 
 
-def left_out_section(report: Report) -> Html:
+def skipped_section(report: Report) -> Html:
     """Lists damaged runs, runs without evaluations, and others that are not shown."""
-    rows = [[element("code", path), reason] for path, reason in report.left_out]
-    return table("Left out", ("path", "reason"), [("", rows)])
+    rows = [[element("code", path), reason] for path, reason in report.skipped]
+    return table("Skipped", ("path", "reason"), [("", rows)])

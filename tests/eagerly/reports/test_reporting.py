@@ -60,6 +60,7 @@ def test_a_report_shows_curves_scores_settings_overrides_and_problems(tmp_path: 
     change = {"time": "2026-05-01T12:00:00+00:00", "steps": 1000, "overridden": {"tau": [0.1, 0.2]}}
     _run(runs / "changed", [1.0, 2.0, 3.0], [change], env="Hopper-v5", tau=0.2)
     _run(runs / "empty", [])
+    _run(runs / "x is skipped: y", [])
     (_run(runs / "damaged", [1.0]) / "config.json").write_bytes(b"{")
     file = tmp_path / "new" / "report.html"
     page = eagerly.report(runs, output=file, baseline="ddpg", title="Week 12")
@@ -86,7 +87,8 @@ def test_a_report_shows_curves_scores_settings_overrides_and_problems(tmp_path: 
         "2026-05-01 12:00 UTC tau 0.1 → 0.2",
         "No run has a video.",
         "No run has a checkpoint",
-        "Left out (2)",
+        "Skipped (3)",
+        f"{runs}/x is skipped: y it has no evaluations yet",
         f"{runs}/empty it has no evaluations yet",
         f"{runs}/damaged {runs}/damaged/config.json cannot be read",
         "Note: not compared in Hopper-v5: ddpg has no runs there",
@@ -123,12 +125,12 @@ def test_hostile_runs_neither_inject_markup_nor_enlarge_or_prevent_the_report(
     assert "\x1b" not in page
     assert len(page) < 300_000
     assert "alert(1)" in parsed.text
-    left_out = parsed.text[parsed.text.index("Left out ") :]
+    skipped = parsed.text[parsed.text.index("Skipped ") :]
     for omitted in ("agent", "other", "huge", "odd1", "odd2"):
         assert f"{tmp_path}/{omitted} " in parsed.text
         assert f"{tmp_path}/{omitted} is skipped: " in caplog.text
-    assert "have no step in common" in left_out
-    assert "a value is beyond 1e+100" in left_out
+    assert "have no step in common" in skipped
+    assert "a value is beyond 1e+100" in skipped
 
 
 def test_runs_without_common_steps_are_shown_over_time(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_runs_without_common_steps_are_shown_over_time(tmp_path: Path) -> None:
     text = " ".join(_Parsed(eagerly.report(tmp_path, x="time")).text.split())
     assert "2 runs, 1 group, 1 environment" in text
     assert "hours" in text
-    assert "td3, Ant-v5: the runs have no score, because they have no step in common" in text
+    assert "td3, Ant-v5: no score, because no evaluations count at common steps" in text
     assert "td3 0, 1 0 – – – –" in text
 
 
