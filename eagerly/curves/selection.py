@@ -59,8 +59,8 @@ class Selection:
             skip_invalid: As in `read_groups`.
 
         Raises:
-            RunError: As in `read_groups`; also if no point is left, a label to rename or the
-                baseline does not exist, or renaming would give two labels the same name.
+            RunError: As in `read_groups`; also if no point is left, a label to rename does not
+                exist, or renaming would give two labels the same name.
         """
         until, rename = self.until, self.rename or {}
         groups = read_groups(
@@ -88,8 +88,6 @@ class Selection:
         renamed = [rename.get(label, label) for label in labels]
         if len(set(renamed)) < len(labels):
             raise UsageError(f"different labels must have different names; got {renamed}")
-        if self.baseline and self.baseline not in {*labels, *renamed}:
-            raise UsageError(f"baseline must be one of {renamed}; got {self.baseline!r}")
         return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
 
     @property
@@ -107,10 +105,14 @@ class Selection:
             say: Called with a message if the baseline has no runs in some environment.
 
         Raises:
+            RunError: If no group has the label of the baseline.
             ValueError: As in `compare`.
         """
         if not self.baseline:
             return []
+        labels = sorted({group.label for group in groups})
+        if self.reference not in labels:
+            raise UsageError(f"baseline must be one of {labels}; got {self.baseline!r}")
         # The success rates of random policies are unknown, so success rates are not normalized.
         zeros: dict[str, float] | None = None if self.metric == "return" else {}
         found = compare(groups, self.reference, zeros)

@@ -95,10 +95,14 @@ def write_report(selection: Selection, output: str | Path | None, title: str) ->
                 skip(curve.path, error)
     if not groups:
         raise UsageError(f"none of these runs can be shown: {skipped[-1][1]}")
+    comparisons = []
     try:
         comparisons = selection.comparisons(groups, note)
+    except UsageError as error:
+        if not skipped:
+            raise
+        note(f"not compared: {error}. If it has runs, all of them are skipped")
     except ValueError as error:
-        comparisons = []
         note(f"not compared: {error}")
     for line in selection.notes(groups):
         note(line)

@@ -174,4 +174,9 @@ def test_invalid_requests_are_errors(tmp_path: Path) -> None:
         eagerly.report(_run(tmp_path / "huge", [1e200]))
     with pytest.raises(ValueError, match=r"output must be one of \.html; got '.png'"):
         eagerly.report(run, output="x.png")
+    (tmp_path / "ddpg-Ant-v5-0.csv").write_text("steps,return_mean\n1000,nan\n")
+    page = eagerly.report(run, tmp_path / "ddpg-Ant-v5-0.csv", baseline="ddpg")
+    assert "Note: not compared: baseline must be one of" in page
+    assert "got &#x27;ddpg&#x27;. If it has runs, all of them are skipped" in page
+    assert "ddpg-Ant-v5-0.csv</code></th><td>is damaged and cannot be read" in page
     assert "Note: not compared: no runs to compare with td3" in eagerly.report(run, baseline="td3")
