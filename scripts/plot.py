@@ -62,7 +62,7 @@ def main(selection: Selection, output: Path, theme: str, table: Path | None, tit
         save(figure, path)
         _note(f"figure    {path}")
 
-    if output.suffix not in FORMATS:
+    if output.suffix.lower() not in FORMATS:
         raise click.BadParameter(f"--output must end in {', '.join(FORMATS)}; got {output}")
     try:
         groups = selection.groups(_skip)

@@ -35,7 +35,7 @@ def main(selection: Selection, output: Path, title: str) -> None:
     """
     from eagerly.reports.reporting import write_report
 
-    if output.suffix != ".html":
+    if output.suffix.lower() != ".html":
         raise click.BadParameter(f"--output must end in .html; got {output}")
     log_to_terminal()
     try:

@@ -51,7 +51,7 @@ def plot(
             TensorBoard event files, such as "losses/critic".
         statistic: "iqm", the interquartile mean over seeds, or "mean".
         theme: "light" or "dark".
-        until: Environment steps after which evaluations are omitted.
+        until: Environment steps after which evaluations are omitted, at least 1.
         rename: Maps current labels to new ones.
         csv: A file to write the curves to, with the columns label, environment, steps (or seconds),
             value, low, high and seeds; None writes no file.
@@ -65,12 +65,12 @@ def plot(
     Raises:
         RunError: If there is nothing to plot, an environment, setting or metric does not occur in
             the runs, or a file cannot be read.
-        ValueError: If an argument is not one of its choices.
+        ValueError: If an argument is not one of its choices, or `until` is less than 1.
     """
     with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import FORMATS, learning_curves, save
     check_choice("theme", theme, ("light", "dark"))
-    check_choice("output", Path(output or ".png").suffix or ".png", FORMATS)
+    check_choice("output", Path(output or "x.png").suffix.lower(), FORMATS)
     selected = Selection(paths, x, env, filter, metric, statistic, until, rename, trust=trust)
     lines = lines_of(selected.groups(partial(_log.warning, "%s is skipped: %s")), x, statistic)
     figure = learning_curves(

@@ -27,13 +27,13 @@ class Selection:
         filter: Values of settings, as in `read_groups`.
         metric: "return", "success" or the tag of a scalar.
         statistic: "iqm" or "mean", over runs.
-        until: Environment steps after which evaluations are omitted; None keeps all.
+        until: Environment steps after which evaluations are omitted, at least 1; None keeps all.
         rename: Maps current labels to new ones.
         baseline: Current or new label of the runs with which all others are compared, or None.
         trust: Whether to import custom agents of directories that another user created.
 
     Raises:
-        ValueError: If `x` or `statistic` is invalid.
+        ValueError: If `x`, `statistic` or `until` is invalid.
     """
 
     paths: Sequence[str | Path] = ()
@@ -50,6 +50,8 @@ class Selection:
     def __post_init__(self) -> None:
         check_choice("x", self.x, ("steps", "time"))
         check_choice("statistic", self.statistic, ("iqm", "mean"))
+        if self.until is not None and self.until < 1:
+            raise ValueError(f"until must be at least 1; got {self.until}")
 
     def groups(self, skip: Skip, *, skip_invalid: bool = False) -> list[RunGroup]:
         """Reads the selected groups, with their new labels.

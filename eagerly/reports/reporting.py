@@ -58,7 +58,7 @@ def report(
     Raises:
         RunError: If no run can be shown, an environment, setting, metric or label does not occur in
             the runs, or the file cannot be written.
-        ValueError: If an argument is not one of its choices.
+        ValueError: If an argument is not one of its choices, or `until` is less than 1.
     """
     selection = Selection(paths, x, env, filter, metric, statistic, until, rename, baseline, trust)
     return write_report(selection, output, title)
@@ -71,7 +71,7 @@ def write_report(selection: Selection, output: str | Path | None, title: str) ->
         from eagerly.reports.page import page_of
     from eagerly.curves.lines import lines_of, write_file
 
-    check_choice("output", Path(output or ".html").suffix or ".html", (".html",))
+    check_choice("output", Path(output or "x.html").suffix.lower(), (".html",))
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []
 

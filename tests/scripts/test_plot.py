@@ -97,7 +97,7 @@ def test_runs_of_different_lengths_are_compared_at_shared_evaluations(tmp_path: 
     np.testing.assert_allclose(returns, [[1.0, 1.5, 2.0]] * 2)
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize("ending", ["png", "SVG"])
 def test_figures_are_drawn_and_scores_are_printed(tables: Path, ending: str) -> None:
     picture = tables / "new" / f"x.{ending}"
     result = _plot(tables, "-o", picture, "--theme", "both", "--baseline", "sb3-td3")

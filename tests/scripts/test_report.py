@@ -31,10 +31,10 @@ def tables(tmp_path: Path) -> Path:
 def test_a_page_is_written_and_named(tables: Path) -> None:
     _table(tables / "td3-Ant-v5-9.csv", [float("nan")])
     words = "--env", "Ant-v5", "--rename", "td3", "A<B", "--title", "Week <12>", "--until", "1000"
-    result = _report(tables, "-o", tables / "r.html", *words)
+    result = _report(tables, "-o", tables / "r.HTML", *words)
     assert result.exit_code == 0, result.output
-    assert f"report    {tables / 'r.html'} (0." in result.output
-    page = (tables / "r.html").read_text()
+    assert f"report    {tables / 'r.HTML'} (0." in result.output
+    page = (tables / "r.HTML").read_text()
     assert "<h1>Week &lt;12&gt;</h1>" in page
     assert "A&lt;B" in page
     assert "Hopper" not in page

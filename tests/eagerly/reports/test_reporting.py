@@ -174,6 +174,8 @@ def test_invalid_requests_are_errors(tmp_path: Path) -> None:
         eagerly.report(_run(tmp_path / "huge", [1e200]))
     with pytest.raises(ValueError, match=r"output must be one of \.html; got '.png'"):
         eagerly.report(run, output="x.png")
+    with pytest.raises(ValueError, match="until must be at least 1; got 0"):
+        eagerly.report(run, until=0)
     (tmp_path / "ddpg-Ant-v5-0.csv").write_text("steps,return_mean\n1000,nan\n")
     page = eagerly.report(run, tmp_path / "ddpg-Ant-v5-0.csv", baseline="ddpg")
     assert "Note: not compared: baseline must be one of" in page
