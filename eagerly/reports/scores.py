@@ -8,6 +8,7 @@ import numpy as np
 
 from eagerly.curves.estimates import Estimate, over_runs
 from eagerly.curves.groups import RunGroup
+from eagerly.curves.reading import METRICS
 from eagerly.reports.content import Looks, Report, Swatches, label_of, number_of
 from eagerly.reports.drawing import color_of
 from eagerly.reports.facts import NO_VALUE
@@ -33,7 +34,11 @@ def scores_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
             found.append([label_of(group.label, swatches), *cells])
         return found
 
-    what = "The score of a run is its mean over the last three evaluations that its group shares."
+    early = "before the first update and " if report.selection.metric in METRICS else ""
+    what = (
+        "The score of a run is its mean at the last three steps that count in all runs of its "
+        f"group. Steps {early}up to the last override of a setting do not count."
+    )
     head = ("group", "seeds", "steps", "IQM", "95 % interval", "", "mean", "std")
     numbers = (2, 3, 4, 6, 7)
     parts = [element("p", what), table("Scores", head, report.by_env(rows), numbers=numbers)]
@@ -59,8 +64,11 @@ def _comparisons(report: Report, swatches: Swatches) -> list[Html]:
     name = f"Comparison with {report.selection.reference}"
     what = (
         "Estimates with 95 % intervals. Normalized: a random policy has 0, the baseline 1. "
-        "Probability of improvement: that a run scores higher than a run of the baseline."
+        "Probability of improvement: that a run scores higher than a run of the baseline, where a "
+        "tie counts as half."
     )
+    if report.selection.metric not in METRICS:
+        what += " Higher scores count as improvements, even if the metric is a loss."
     made = table(name, (*head, "probability of improvement"), [("", rows)], numbers=(2, 3, 4, 5))
     return [element("h2", name), element("p", what), made]
 

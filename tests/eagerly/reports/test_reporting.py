@@ -87,6 +87,7 @@ def test_a_report_shows_curves_scores_settings_overrides_and_problems(tmp_path: 
         "2026-05-01 12:00 UTC tau 0.1 → 0.2",
         "No run has a video.",
         "No run has a checkpoint",
+        "steps that count in all runs of its group. Steps before the first update and up to",
         "Skipped (3)",
         f"{runs}/x is skipped: y it has no evaluations yet",
         f"{runs}/empty it has no evaluations yet",
