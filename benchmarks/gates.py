@@ -184,7 +184,10 @@ class Gates:
             claim = claim.replace("interval", "means over all evaluations, interval")
 
         def judge(upper: RunGroup, lower: RunGroup) -> tuple[str, bool]:
-            one, other = (group.means if whole else group.scores for group in (upper, lower))
+            one, other = (
+                group.over_steps()[1].mean(axis=1) if whole else group.scores
+                for group in (upper, lower)
+            )
             means, apart = [interquartile_mean(v) for v in (one, other)], difference(one, other)
             return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
 
@@ -270,8 +273,9 @@ class Gates:
 
     def _group(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> RunGroup:
         """Returns the runs with these seeds that reached `steps`, truncated at that step."""
-        group = self._groups.get((label, env), RunGroup(label, env, ())).until(steps, complete=True)
-        return replace(group, curves=tuple(c for c in group.curves if c.seed in seeds))
+        group = self._groups.get((label, env), RunGroup(label, env, ())).until(steps)
+        kept = (c for c in group.curves if c.seed in seeds and c.steps[-1] == steps)
+        return replace(group, curves=tuple(kept))
 
     def _missing(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> list[str]:
         there = {curve.seed for curve in self._group(label, env, steps, seeds).curves}

@@ -50,6 +50,7 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:
 
 
 STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean}
+TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 
 def over_runs(values: np.ndarray, statistic: Statistic = interquartile_mean) -> Estimate:

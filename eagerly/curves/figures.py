@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from eagerly.curves.comparison import Comparison
-from eagerly.curves.estimates import Estimate
+from eagerly.curves.estimates import TITLES, Estimate
 from eagerly.curves.groups import RunGroup
 from eagerly.curves.lines import Line, write_file
 
@@ -26,7 +26,6 @@ _FEW = 10  # curves of fewer evaluations get markers, since one point draws no l
 _WIDEST = 38  # characters of a line above a panel
 _SHORT = 8  # characters of a metric that fits on one line of the y label
 FORMATS = (".png", ".svg", ".pdf")  # endings of figures
-_TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -74,7 +73,7 @@ def learning_curves(
                     drawn[label] = draw_line(panel, line, unit, looks[label])
             panel.set(title=textwrap.fill(env, _WIDEST), xlabel=unit.name)
         for panel in panels[::columns]:
-            words = metric, f"({_TITLES[statistic]} over runs)"
+            words = metric, f"({TITLES[statistic]} over runs)"
             panel.set_ylabel(("\n" if len(metric) > _SHORT else " ").join(words))
         if title:
             figure.suptitle(title)

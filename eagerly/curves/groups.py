@@ -92,14 +92,6 @@ class RunGroup:
         """The steps that all runs share and at which the evaluation of each run counts."""
         return reduce(np.intersect1d, (curve.steps[curve.counted] for curve in self.curves))
 
-    @property
-    def means(self) -> np.ndarray:
-        """Each run's mean over the evaluations that all runs share, `[n]`.
-
-        It depends on both the final level and the speed of learning.
-        """
-        return self.over_steps()[1].mean(axis=1)
-
     def scores_at(self, steps: np.ndarray) -> np.ndarray:
         """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
 
@@ -112,16 +104,10 @@ class RunGroup:
         rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
 
-    def until(self, steps: int, *, complete: bool = False) -> RunGroup:
-        """Returns the runs up to and including a step.
-
-        Args:
-            steps: The last step to keep.
-            complete: Whether to omit runs without an evaluation at exactly this step.
-        """
+    def until(self, steps: int) -> RunGroup:
+        """Returns the runs up to and including a step, without those that have no evaluations."""
         curves = (curve.until(steps) for curve in self.curves)
-        kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
-        return RunGroup(self.label, self.env, tuple(kept))
+        return replace(self, curves=tuple(curve for curve in curves if curve.steps.size))
 
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the steps `[M]` that all runs share, and the returns `[n, M]`.

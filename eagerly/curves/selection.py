@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.curves.comparison import Comparison, compare
+from eagerly.curves.estimates import STATISTICS
 from eagerly.curves.groups import RunGroup, Skip
 from eagerly.curves.notes import notes_on
 from eagerly.curves.reading import METRICS
@@ -49,7 +50,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         check_choice("x", self.x, ("steps", "time"))
-        check_choice("statistic", self.statistic, ("iqm", "mean"))
+        check_choice("statistic", self.statistic, STATISTICS)
         if self.until is not None and self.until < 1:
             raise ValueError(f"until must be at least 1; got {self.until}")
 

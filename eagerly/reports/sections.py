@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eagerly.curves.estimates import TITLES
 from eagerly.curves.figures import unit_of
 from eagerly.curves.groups import RunGroup
 from eagerly.reports.content import (
@@ -26,7 +27,6 @@ from eagerly.reports.videos import Video, selected_videos
 
 _MOST_PANELS, _MOST_LINES = 60, 40  # environments, and lines of each
 _MOST_NAMES = 20  # videos named in a card
-_STATISTICS = {"iqm": "Interquartile mean", "mean": "Mean"}
 
 
 def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
@@ -64,7 +64,8 @@ def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
                 class_="card",
             )
         )
-    what = f"{_STATISTICS[report.selection.statistic]} over runs, with 95 % bootstrap intervals."
+    statistic = TITLES[report.selection.statistic].capitalize()
+    what = f"{statistic} over runs, with 95 % bootstrap intervals."
     parts = [element("p", what), element("div", *cards, class_="cards")]
     notes = [*report.notes, *([f"{counted(omitted, 'line')} not drawn."] if omitted else [])]
     return joined([*parts, *(element("p", f"Note: {note}", class_="note") for note in notes)])
