@@ -16,7 +16,7 @@ from eagerly.reports.facts import NO_VALUE
 from eagerly.reports.markup import Content, Html, element
 
 Looks = Mapping[str, dict[str, str]]  # color and line style of each label
-Swatches = Mapping[str, Html]  # a short line for each label
+Swatches = Mapping[str, Html]  # the line swatch of each label
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def label_of(label: str, swatches: Swatches) -> Html:
-    """Returns a label after its line."""
+    """Returns a label preceded by its line swatch."""
     return element("span", swatches[label], element("span", label), class_="label")
 
 

@@ -81,7 +81,7 @@ def color_of(look: Mapping[str, str]) -> str:
 
 
 def _adapt(root: ElementTree.Element, prefix: str) -> None:
-    """Replaces colors by those of the page, makes identifiers unique, and removes the rest."""
+    """Uses the colors of the page, makes identifiers unique, and removes other attributes."""
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")):  # a style would apply to the whole page

@@ -67,7 +67,10 @@ def curves_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
     statistic = TITLES[report.selection.statistic].capitalize()
     what = f"{statistic} over runs, with 95 % bootstrap intervals."
     parts = [element("p", what), element("div", *cards, class_="cards")]
-    notes = [*report.notes, *([f"{counted(omitted, 'line')} not drawn."] if omitted else [])]
+    notes = list(report.notes)
+    if omitted:
+        limits = f"a figure has at most {_MOST_LINES} lines, and a page {_MOST_PANELS} figures"
+        notes.append(f"{counted(omitted, 'line')} cannot be drawn: {limits}")
     return joined([*parts, *(element("p", f"Note: {note}", class_="note") for note in notes)])
 
 
@@ -85,9 +88,9 @@ def settings_section(report: Report, swatches: Swatches) -> Html:
         for g in groups
     ]
     rows = [[element("code", name), *cells] for name, cells in found]
-    what = "The settings whose values differ, and a dash if the algorithm has no such setting."
+    what = "A dash means that the runs do not have the setting."
     if omitted := len(report.groups) - len(groups):
-        what += f" Left out: {counted(omitted, 'further group')}."
+        what += f" The table cannot show {counted(omitted, 'further group')}."
     return joined([element("p", what), table("Settings", ("setting", *head), [("", rows)])])
 
 
@@ -95,9 +98,11 @@ def videos_section(report: Report, swatches: Swatches) -> Html:
     """Shows a video of each group, if a run of the group recorded one."""
     selected = selected_videos(report.groups)
     if not selected:
-        return element("p", "No run has a video. Option --video-every-steps records some.")
+        return element(
+            "p", "No run has a video. Train runs with --video-every-steps to record videos."
+        )
     cards = [_video(group, videos, swatches) for group, videos in selected]
-    what = "The newest video of the best run with videos, for each group."
+    what = "Each group has the newest video of its best run with videos."
     return joined([element("p", what), element("div", *cards, class_="cards small")])
 
 
@@ -141,7 +146,7 @@ def overrides_section(report: Report) -> Html:
         [element("code", str(path)), label, step, when, changes]
         for label, path, step, when, changes in found
     ]
-    what = "Settings that were changed during training, with the environment steps completed."
+    what = "These settings were changed after the given number of environment steps."
     head = ("run", "group", "step", "time", "change")
     return joined([element("p", what), table("Overrides", head, [("", rows)], numbers=(2, 3))])
 
@@ -155,7 +160,7 @@ def versions_section(report: Report) -> Html:
         [name, element("code", value), runs] for name, value, runs in values_and_runs(conditions)
     ]
     count = counted(len(conditions), "run")
-    what = f"As stored in the newest checkpoints of {count}, with the device and threads."
+    what = f"The newest checkpoints of {count} contain these versions, devices and threads."
     head = ("name", "value", "runs")
     return joined([element("p", what), table("Versions", head, [("", rows)])])
 
