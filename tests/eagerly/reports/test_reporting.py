@@ -75,7 +75,10 @@ def test_a_report_shows_curves_scores_settings_overrides_and_problems(tmp_path: 
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline'; media-src data:;")
-    assert "prefers-color-scheme: dark" in page
+    roots = re.findall(r":root \{(.*?)\}", page, re.DOTALL)  # of light and dark mode
+    light, dark = (set(re.findall(r"(--[\w-]+):", root)) for root in roots)
+    assert light == dark >= set(re.findall(r"var\((--[\w-]+)\)", page))
+    assert "@media (prefers-color-scheme: dark) {\n  :root {" in page
     assert "#222222" not in page  # the ink of the page instead
     text = " ".join(parsed.text.split())
     for shown in (
