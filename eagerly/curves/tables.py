@@ -48,7 +48,7 @@ def read_groups(
         filter: Values of settings, as in `matching`. All tables are skipped.
         skip: Called with the path of each skipped run or table, and the reason: it is damaged, has
             no evaluations, no such metric or no settings to filter, or has a copy that is at least
-            as long.
+            as long. Also called with the trials of a study whose finalists are shown.
         trust: Whether to import custom agents named in run directories, even if another user
             created these directories. Custom agents are imported only to look up the defaults of
             missing settings: if the runs of an agent have different sets of settings, or all lack
@@ -65,6 +65,9 @@ def read_groups(
     items: dict[Path, Path] = {}
     for path in paths:
         found = _found(path)
+        for trials in _trials_of_compared_studies(path, found):
+            skip(trials, "its runs selected the finalists: pass it to show them")
+            found = [item for item in found if trials not in item.parents]
         if not found:
             why = "contains neither a run nor an evaluation table" * path.exists()
             raise UsageError(f"{path} {why or 'does not exist'}")
@@ -122,6 +125,23 @@ def _found(path: Path) -> list[Path]:
     tables = [file for file in sorted(path.glob("*.csv")) if _NAME.fullmatch(file.stem)]
     runs = run_directories(path)
     return runs if runs == [path] else tables + runs
+
+
+def _trials_of_compared_studies(path: Path, runs: Iterable[Path]) -> list[Path]:
+    """Returns the folders of trials below a path, of studies whose finalists have been trained.
+
+    The scores of the trials are too optimistic, so they must not be mixed with those of the
+    finalists, which can have the same settings.
+    """
+    folders = dict.fromkeys(run.parent.parent for run in runs)
+    return [
+        folder
+        for folder in folders
+        if folder.name == "trials"
+        and path in folder.parents
+        and (folder.parent / "final").is_dir()
+        and (folder.parent / "study.json").is_file()
+    ]
 
 
 def _name(path: Path) -> re.Match[str]:

@@ -364,6 +364,19 @@ def test_runs_are_grouped_by_the_settings_that_differ(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_trials_are_not_mixed_with_the_finalists_of_their_study(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    _run(study / "trials/0000/seed-0", [9.0], seed=0)
+    (study / "study.json").touch()
+    assert [len(group.curves) for group in read_groups([tmp_path])] == [1]
+    _run(study / "final/trial-0000/seed-1", [1.0], seed=1)
+    skipped: list[Path] = []
+    (group,) = read_groups([tmp_path], skip=lambda path, reason: skipped.append(path))
+    assert ([curve.seed for curve in group.curves], skipped) == ([1], [study / "trials"])
+    (group,) = read_groups([study / "trials"])
+    assert [curve.seed for curve in group.curves] == [0]
+
+
 def test_runs_saved_before_a_setting_existed_have_its_default(tmp_path: Path) -> None:
     _run(tmp_path / "old", [1.0], seed=0)
     _run(tmp_path / "new", [1.0], seed=1, layer_norm=False)
