@@ -71,6 +71,8 @@ def runs_of(grid: Mapping[str, Any], folder: Path, title: str) -> list[Planned]:
         declared = declared_settings(agent)
         given = {**found, **own.get(agent, {})}
         check_names(given, declared, title)
+        if "env" not in given:
+            raise UsageError(f'{title} must name an environment, as in env = "Pendulum-v1"')
         axes = {name: _values(title, declared[name], value) for name, value in given.items()}
         for settings in _products(axes):
             words = [

@@ -37,7 +37,7 @@ def main(
     """Train all combinations of the agents, environments, seeds and settings in FILE.
 
     The same command resumes interrupted runs and skips finished ones. In FILE, each key is a
-    setting, and a list has one run per element:
+    setting, and each element of a list adds a run:
 
     \b
         agent = ["td3", "ddpg"]

@@ -98,6 +98,8 @@ def check_names(names: Iterable[str], known: Collection[str], where: str = "") -
 
 def _hint(name: str, known: Collection[str]) -> str:
     """Returns a sentence that helps with an unknown setting, or ""."""
+    if name in agent_names():
+        return f"{name} is an agent."
     if owners := [agent for agent in agent_names() if name in config_class(agent).SETTINGS]:
         return f"{name} is a setting of {' and '.join(owners)}."
     return suggestion(name, {*known, "run_dir"} - {name})
