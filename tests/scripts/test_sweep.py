@@ -97,7 +97,7 @@ def test_runs_share_gpus_evenly_and_the_command_is_printed_again(
     _stand_in(monkeypatch, "time.sleep(0.3)\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
     result = _sweep("--jobs", "3", "--no-progress")
     assert "runs          runs/grid, 3 runs, 3 at a time" in result.output
-    assert re.search(r"^resume with .* sweep\.py grid\.toml --jobs 3$", result.output, re.M)
+    assert re.search(r"^resume with .*\bsweep\.py grid\.toml --jobs 3$", result.output, re.M)
     logs = sorted(Path("runs/grid/td3-Pendulum-v1").glob("seed-*.log"))
     assert [log.read_text().strip() for log in logs] == ["3", "5", "3"]
 
