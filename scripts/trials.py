@@ -80,8 +80,12 @@ class Trials(Jobs):
             self._end(number)
             return []
         paths[0].parent.mkdir(parents=True, exist_ok=True)
-        self._open[number] = open_jobs(Batch(runs, study.path, "", "", study.jobs), self._threads)
-        return self._open[number]
+        jobs = open_jobs(Batch(runs, study.path, "", "", study.jobs), self._threads)
+        for job in jobs:
+            if failure_of(job.run.path).is_file():
+                job.state = "failed"
+        self._open[number] = jobs
+        return jobs
 
     def changed(self, job: Job) -> None:
         """Ends the trial of a job if its result is known, and then stops its other runs."""
