@@ -1,4 +1,4 @@
-"""Writes a run's curves: `evaluations.csv`, and TensorBoard's scalars, settings and graph."""
+"""Writes a run's curves: `evaluations.csv`, TensorBoard's records and an experiment tracker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 
 import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import summary as layout_summary
 from tensorboard.plugins.histogram.summary_v2 import histogram_pb
-from tensorboard.plugins.hparams import summary_v2 as hp  # `api` imports tf.keras
 from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents.agent import Agent
@@ -28,47 +24,9 @@ from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.callbacks import Callback, TrainerView
+from eagerly.training.dashboards import BEST, active_settings, layout, settings_summaries
 from eagerly.training.evaluation import Evaluation
-from eagerly.training.trackers import active_settings, make_tracker
-
-BEST = "evaluation/return_best"
-_MEAN = "evaluation/return_mean"
-_METRICS = [
-    hp.Metric(BEST, display_name="best return"),
-    hp.Metric(_MEAN, display_name="last return"),
-]
-# Groups of TensorBoard's Custom Scalars tab: title, and the tags of each chart.
-_LAYOUT = {
-    "Returns": {
-        "evaluation": [_MEAN, BEST],
-        "evaluation and training": [_MEAN, "training/return_mean"],
-        "episode lengths": ["evaluation/length_mean", "training/length_mean"],
-    },
-    "Values": {
-        "critic values and their targets": ["values/mean", "values/target_mean", "values/max"]
-    },
-    "Losses": {"critics": ["losses/critic"], "actor": ["losses/actor"]},
-    "Actions": {"fraction at the bounds": ["actions/saturation"]},
-    "Speed": {"steps and updates": ["speed/steps_per_second", "speed/updates_per_second"]},
-}
-
-
-def _layout() -> Any:
-    """Returns the Custom Scalars layout, with the range of evaluation returns as a band."""
-    categories = []
-    for title, parts in _LAYOUT.items():
-        charts = [
-            layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
-            for name, tags in parts.items()
-        ]
-        categories.append(layout_pb2.Category(title=title, chart=charts))
-    band = layout_pb2.MarginChartContent.Series(
-        value=_MEAN, lower="evaluation/return_min", upper="evaluation/return_max"
-    )
-    margin = layout_pb2.MarginChartContent(series=[band])
-    spread = layout_pb2.Chart(title="evaluation: mean, minimum and maximum", margin=margin)
-    categories[0].chart.insert(0, spread)
-    return layout_summary.pb(layout_pb2.Layout(category=categories))
+from eagerly.training.trackers import make_tracker
 
 
 class Summaries(Callback, Saved):
@@ -109,29 +67,14 @@ class Summaries(Callback, Saved):
         self.log = EventLog(run.path)
         self.table = EvaluationTable(run.evaluations_path, run.last_override)
         if not saved:
-            self._add_all(0, _layout())
+            self._add_all(0, layout())
             with algorithm_errors(type(agent), "updating"):
                 graph = agent.learner.graph()
             if graph is not None:
                 definition = graph.as_graph_def(add_shapes=True)
                 self.log.add(0, graph_def=definition.SerializeToString())
         if not saved or saved.manifest.config.get("history") != run.history:
-            self._add_settings(run, agent, steps)
-
-    def _add_settings(self, run: Run, agent: Agent, steps: int) -> None:
-        """Writes all settings as a table, and the active ones to the HParams dashboard.
-
-        In the dashboard, the run has the name of its directory.
-        """
-        settings = run.settings()
-        rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        active = active_settings(run, agent)
-        self._add_all(
-            steps,
-            text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
-            hp.hparams_config_pb(hparams=[hp.HParam(name) for name in active], metrics=_METRICS),
-            hp.hparams_pb(active, trial_id=run.path.name),
-        )
+            self._add_all(steps, *settings_summaries(run, agent))
 
     def flush(self) -> None:
         """Writes records that are still waiting for disk space.

@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.agents.agent import Agent
 from eagerly.errors import INTERRUPTIONS, summary
-from eagerly.storage.config import RESUMABLE
 from eagerly.storage.event_log import read_points
 from eagerly.storage.run import Run
-from eagerly.storage.run_settings import format_setting
 from eagerly.storage.tracking import split_track, tracker_id
 from eagerly.storage.wandb_log import wandb_points
 
@@ -29,21 +26,6 @@ _PROJECT = "eagerly"  # default W&B project and MLflow experiment
 _INVALID = re.compile(r"[^\w\-. :/]")  # in MLflow's names of metrics
 _PARAMS = 100  # MLflow's limit per request
 _PATIENCE = 5.0  # seconds to wait for W&B's file
-
-
-def active_settings(run: Run, agent: Agent) -> dict[str, Any]:
-    """Returns the settings that take effect and can change the result, and `steps`, by name.
-
-    Values are numbers, booleans or text.
-    """
-    idle = agent.config.without_effect((agent.observations, agent.actions))
-    idle |= run.config.without_effect()
-    left_out = {*idle, *RESUMABLE} - {"steps"}
-    return {"agent": run.agent} | {
-        name: format_setting(value) if isinstance(value, dict | tuple) else value
-        for name, value in run.settings().items()
-        if name not in left_out
-    }
 
 
 class Tracker:
