@@ -13,7 +13,7 @@ from typing import Any
 
 from eagerly.agents import config_class
 from eagerly.errors import RunError, UsageError
-from eagerly.settings import NONE, Setting
+from eagerly.settings import NONE, Setting, flag_name
 from eagerly.storage.documents import read_toml
 from eagerly.storage.files import RunFiles
 from eagerly.storage.run_settings import (
@@ -22,6 +22,7 @@ from eagerly.storage.run_settings import (
     declared_settings,
     new_run_defaults,
 )
+from eagerly.storage.trust import OUTSIDE
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 SUFFIX = ".toml"  # of preset files
@@ -178,7 +179,8 @@ def with_preset(
         The settings and a description of the preset, "" without one.
 
     Raises:
-        RunError: If the preset does not exist.
+        RunError: If the preset does not exist, or is a file that sets an entry of `trust.OUTSIDE`
+            without an explicit value in `given`.
     """
     settings = dict(given)
     name = settings.pop("preset", preset)
@@ -188,6 +190,12 @@ def with_preset(
     if name.endswith(SUFFIX):
         known[name] = read_settings_file(Path(name), "--preset", declared)
         check_names(known[name], declared, f"--preset {name}")
+        # The file may come from anyone, like a run directory. The same settings need consent.
+        if outside := sorted(known[name].keys() & OUTSIDE.keys() - settings.keys()):
+            raise UsageError(
+                f"--preset {name} sets {', '.join(outside)}, which can name code, files or "
+                f"addresses: remove the lines or add {' and '.join(map(flag_name, outside))}"
+            )
     if name == OF_THE_ENVIRONMENT:
         name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
     if name not in known:

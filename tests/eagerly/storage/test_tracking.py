@@ -13,7 +13,9 @@ import pytest
 from eagerly import RunError, open_run
 from eagerly.errors import UsageError
 from eagerly.storage import wandb_log
+from eagerly.storage.run_settings import COMPARABLE
 from eagerly.storage.tracking import TRACKERS, check_tracker, split_track, tracker_id
+from eagerly.storage.trust import FACTORIES, OUTSIDE
 from eagerly.training.trackers import _KINDS
 
 
@@ -95,6 +97,25 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     tracker_id(run, "wandb", [])
     assert victim.read_text() == "content"
     assert not (run / "tracking.json").is_symlink()
+
+
+def test_a_preset_file_cannot_choose_a_destination_or_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"env": "Pendulum-v1", "preset": "best.toml"}
+    for line in ('track = "mlflow:http://evil"', "models = 3", 'init_from = "x"', "collectors = 0"):
+        Path("best.toml").write_text(f"tau = 0.5\n{line}")
+        name = line.split()[0]
+        flag = f"--{name.replace('_', '-')}"
+        with pytest.raises(UsageError, match=f"best.toml sets {name}, which .* or add {flag}$"):
+            open_run(Path("run"), "td3", given)
+    Path("best.toml").write_text('tau = 0.5\nmodels = "own:make"')
+    run = open_run(Path("run"), "td3", {**given, "models": "own:make"})
+    assert (run.agent_config.tau, run.agent_config.models) == (0.5, "own:make")
+    # `write_preset` omits the others.
+    written = OUTSIDE.keys() - COMPARABLE - {"agent", "env", "env_kwargs", "init_from"}
+    assert written == set(FACTORIES)
 
 
 def test_records_of_a_session_are_read_across_blocks_up_to_the_first_incomplete_one(
