@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from eagerly.errors import UsageError
 from eagerly.storage.documents import read_document, unsealed, write_document
@@ -23,7 +23,8 @@ TRACKERS: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 _FORMS = "wandb, wandb:PROJECT, mlflow or mlflow:URI"
 _PROJECT = re.compile(r"[\w .-]{1,128}")
-_URI = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:/.+")
+_URI = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*:/\S+")
+_PASSWORD = re.compile(r"(pass(word|wd)?|pwd|token)\s*=", re.IGNORECASE)  # in a query
 _NAME = "tracking.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 
@@ -52,11 +53,11 @@ def check_track(track: str) -> None:
             f"underscores; got {target!r}: set WANDB_ENTITY to choose a team"
         )
     if kind == "mlflow" and target:
-        if not _URI.match(target):
+        if not _URI.fullmatch(target):
             raise ValueError(
                 "the address in track must be a database or a server, such as "
                 f"mlflow:sqlite:///mlflow.db or mlflow:http://localhost:5000; got {target!r}: "
-                "MLflow no longer stores runs in plain folders"
+                "write %20 for a blank; MLflow no longer stores runs in plain folders"
             )
         if _has_password(target):
             raise ValueError(
@@ -67,7 +68,8 @@ def check_track(track: str) -> None:
 
 def _has_password(uri: str) -> bool:
     try:
-        return urlsplit(uri).password is not None
+        parts = urlsplit(uri)
+        return parts.password is not None or _PASSWORD.search(unquote(parts.query)) is not None
     except ValueError:  # reported by MLflow
         return False
 
@@ -91,9 +93,9 @@ def check_tracker(track: str) -> None:
 def tracker_id(path: Path, track: str, history: Sequence[Mapping[str, Any]]) -> str:
     """Returns the ID of a run in a tracker, 16 hexadecimal digits; creates it on first use.
 
-    It is stored in `tracking.json`. A copy of the directory has a new ID. So has a run after an
-    override, because its later points belong to other settings and would contradict those that the
-    tracker received before. Each value of `track` has its own ID.
+    It is stored in `tracking.json` and bound to the path of the directory: a copy has a new ID. So
+    has a run after an override, because its later points belong to other settings and would
+    contradict those that the tracker received before. Each value of `track` has its own ID.
 
     Args:
         path: The run directory.

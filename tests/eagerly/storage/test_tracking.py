@@ -27,6 +27,7 @@ from eagerly.training.trackers import _KINDS
         ("mlflow", "mlflow", ""),
         ("mlflow:sqlite:///mlflow.db", "mlflow", "sqlite:///mlflow.db"),
         ("mlflow:http://user@host:5000", "mlflow", "http://user@host:5000"),
+        ("mlflow:postgresql://h/db?passfile=/p", "mlflow", "postgresql://h/db?passfile=/p"),
     ],
 )
 def test_valid_forms_are_split(track: str, kind: str, target: str, tmp_path: Path) -> None:
@@ -42,7 +43,11 @@ def test_valid_forms_are_split(track: str, kind: str, target: str, tmp_path: Pat
         ("wandb:team/project", "set WANDB_ENTITY"),
         ("mlflow:mlruns", "must be a database or a server"),
         ("mlflow:file:///mlruns", "must be a database or a server"),
+        ("mlflow:http://host/a b", "write %20 for a blank"),
         ("mlflow:postgresql://user:secret@host/db", "must not contain a password"),
+        ("mlflow:postgresql://h/db?user=u&password=secret", "must not contain a password"),
+        ("mlflow:mysql://h/db?a=1&PassWd=secret", "must not contain a password"),
+        ("mlflow:mssql+pyodbc://?odbc_connect=UID%3Du%3BPWD%3Dsecret", "not contain a password"),
     ],
 )
 def test_invalid_forms_are_reported_at_once(track: str, problem: str, tmp_path: Path) -> None:
