@@ -89,8 +89,7 @@ class Summaries(Callback, Saved):
         """Starts the tracker and the timer of the speed curves, and records the start time."""
         self.log.add(training.steps)
         if self.tracker:
-            settings = active_settings(training.run, training.agent)
-            self.tracker.begin(training.run, settings, training.steps)
+            self.tracker.begin(training.run, active_settings(training.run, training.agent))
         self._last = (time.perf_counter(), training.steps, training.updates)
 
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
