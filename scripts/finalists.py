@@ -17,6 +17,7 @@ from eagerly.storage.evaluations import format_return
 from eagerly.storage.presets import write_preset
 from eagerly.storage.run import open_run
 from eagerly.storage.run_settings import flag_words
+from eagerly.storage.trust import OUTSIDE
 from eagerly.studies.study import Study
 from eagerly.studies.trials import COMPLETE, Trial, described, run_score
 
@@ -73,7 +74,8 @@ def train_finalists(
     target = study.path / "best.toml"
     write_preset(target, open_run(folder / winner / f"seed-{seeds[0]}", None, {}))
     tell(f"{'preset':<14}{target}: {described(drawn[winner])}")
-    task = {name: given[name] for name in ("env", "env_kwargs") if name in given}
+    # A preset file may not set names of code and addresses.
+    task = {name: value for name, value in given.items() if name == "env" or name in OUTSIDE}
     words = [study.agent, *flag_words(task), "--preset", str(target)]
     tell(f"{'use with':<14}{command('train.py', *words)}")
 

@@ -84,7 +84,9 @@ def test_invalid_grids_are_rejected(change: tuple[str, str], message: str) -> No
 
 
 def test_text_none_unsets_a_setting() -> None:
-    Path("grid.toml").write_text('agent = "td3"\nenv = "Pendulum-v1"\nstop_at_return = ["none", -200.0]')
+    Path("grid.toml").write_text(
+        'agent = "td3"\nenv = "Pendulum-v1"\nstop_at_return = ["none", -200.0]'
+    )
     given = [run.given["stop_at_return"] for run in read_grid(Path("grid.toml"), Path())]
     assert given == [None, -200.0]
 
