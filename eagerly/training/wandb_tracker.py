@@ -68,11 +68,12 @@ class Session:
     def finish(self, *, failed: bool) -> None:
         """See `trackers.Session`."""
         import wandb
+        from wandb.sdk import mailbox
 
         try:
             self._run.finish(exit_code=int(failed))
-        except ConnectionError:  # W&B's process has died, and its newest points are lost
-            self._points.clear()
+        except (ConnectionError, mailbox.HandleAbandonedError, mailbox.MailboxClosedError):
+            self._points.clear()  # W&B's process has died, and its newest points are lost
             wandb.teardown()  # otherwise, W&B prints a traceback at exit
             raise
 

@@ -108,7 +108,12 @@ def test_a_preset_file_cannot_choose_a_destination_or_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = {"env": "Pendulum-v1", "preset": "best.toml"}
-    for line in ('track = "mlflow:http://evil"', "models = 3", 'init_from = "x"', "collectors = 0"):
+    for line in (
+        'track = "mlflow:http://evil"',
+        'models = "own:make"',
+        'init_from = "x"',
+        'collectors = "ray"',
+    ):
         Path("best.toml").write_text(f"tau = 0.5\n{line}")
         name = line.split()[0]
         flag = f"--{name.replace('_', '-')}"
