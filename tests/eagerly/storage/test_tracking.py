@@ -108,7 +108,8 @@ def test_a_preset_file_cannot_choose_a_destination_or_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = {"env": "Pendulum-v1", "preset": "best.toml"}
-    for line in (
+    lines = 'track = "mlflow:http://evil"', 'models = "own:make"', 'init_from = "x"'
+    for line in (*lines, 'collectors = "ray"'):
         'track = "mlflow:http://evil"',
         'models = "own:make"',
         'init_from = "x"',
