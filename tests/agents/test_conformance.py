@@ -157,8 +157,9 @@ def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     other = restored.behavior()
     other.restore(collecting)
     again.restore(sampling)
-    # XLA compiles a separate program for each number of updates per call.
-    for updates in (4,) if mode == "xla" else (1, 3):
+    # XLA compiles a separate program for each number of updates per call. TD7 copies its targets
+    # between calls, so the number must divide the two updates so far.
+    for updates in (2, 2) if mode == "xla" else (1, 3):
         restored.train(again, updates)
     assert equal_weights(weights_of(agent), weights_of(restored))
     np.testing.assert_array_equal(other.act(np.ones((2, 4))), acted)

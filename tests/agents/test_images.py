@@ -149,7 +149,7 @@ def test_modes_agree_and_a_restored_agent_continues_identically(
     again = agent_of(space, name, **settings)
     restore_networks(again, str(tmp_path / "n"))
     if agent.normalization is not None:
-        again.normalization.restore(agent.normalization.state())
+        again.normalization.moments.restore(agent.normalization.moments.state())
     for one in (agent, again):
         one.train(filled(one, seed=1), 2)
     assert equal_weights(weights_of(agent), weights_of(again))

@@ -110,11 +110,6 @@ def test_a_preset_file_cannot_choose_a_destination_or_code(
     given = {"env": "Pendulum-v1", "preset": "best.toml"}
     lines = 'track = "mlflow:http://evil"', 'models = "own:make"', 'init_from = "x"'
     for line in (*lines, 'collectors = "ray"'):
-        'track = "mlflow:http://evil"',
-        'models = "own:make"',
-        'init_from = "x"',
-        'collectors = "ray"',
-    ):
         Path("best.toml").write_text(f"tau = 0.5\n{line}")
         name = line.split()[0]
         flag = f"--{name.replace('_', '-')}"
