@@ -207,7 +207,7 @@ def test_changed_settings_are_rejected_unless_overridden(tmp_path: Path) -> None
 def test_a_non_finite_reward_fails_with_one_line(tmp_path: Path) -> None:
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(tmp_path / "run"), "--steps", "400"]
     code, output = invoke(train.main, *words, "--mode", "graph", *SMALL)
-    assert code == 1
+    assert code == 3
     assert output.splitlines()[-2].startswith("Error: stopped after step 144: reward must be")
 
 
@@ -379,11 +379,11 @@ def test_a_failed_run_reports_where_it_resumes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(run), "--mode", "graph"]
     code, output = invoke(train.main, *words, "--steps", "200")
-    assert code == 1
+    assert code == 3
     assert re.search(r"^run .*, new, up to step 200$", output, re.M)
     assert "Nothing was saved yet. Start again with" in output
     code, output = invoke(train.main, *words, "--steps", "200", "--checkpoint-every-steps", "50")
-    assert code == 1
+    assert code == 3
     assert "starts again at step 0, because it has no checkpoint, up to step 200" in output
     assert "reward must be finite" in output
     assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
