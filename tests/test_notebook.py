@@ -15,7 +15,11 @@ PROGRAM, PARTS = re.findall(
     r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
 )
 BAR = """
-from eagerly import ProgressBar
+from pathlib import Path
+import gymnasium as gym
+import numpy as np
+from eagerly import ProgressBar, Trainer, load_policy, open_run
+settings = {"env": "Pendulum-v1", "steps": 1500, "hidden_sizes": [8, 8]}
 trainer = Trainer(open_run(Path("runs/more"), "td3", settings), callbacks=[ProgressBar()])
 trainer.train()
 """
@@ -31,7 +35,7 @@ with Trainer(open_run(Path("runs/async"), "td3", short | async_settings)) as one
 EVALUATION = """
 from eagerly import evaluate
 policy = load_policy("runs/more", which="latest")
-evaluate(policy, gym.make("Pendulum-v1"), [0]).returns.shape
+evaluate(policy, gym.make("Pendulum-v1"), episodes=1).returns.shape
 """
 PLOT = """
 import matplotlib.pyplot as plt
@@ -83,4 +87,4 @@ def test_notebook_cells_print_only_their_results(tmp_path: Path) -> None:
     assert evaluation == ["(1,)"]
     assert len(plot) == 1, plot
     assert plot[0].startswith("<Figure size")
-    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["runs"]
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["pendulum-agent", "runs"]
