@@ -175,5 +175,5 @@ def evaluate(
         if env_kwargs:
             raise ValueError("env_kwargs requires an id or a factory as env; got an instance")
         return run_episodes(policy, env, seeds, steps_limit=steps_limit)
-    with closing(environment_maker(env, env_kwargs)()) as made:
+    with closing(environment_maker(env, env_kwargs, is_evaluation=True)()) as made:
         return run_episodes(policy, made, seeds, steps_limit=steps_limit)

@@ -13,8 +13,9 @@ from tqdm import tqdm
 
 from eagerly.errors import RunError, UsageError
 from eagerly.scripts.commands import WHICH, Command
+from eagerly.scripts.flags import KEYWORDS
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
-from eagerly.storage.config import MOST_EPISODES
+from eagerly.storage.config import MOST_EPISODES, RunConfig
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RUNS
 from eagerly.storage.run_document import runs_at
@@ -41,6 +42,13 @@ from eagerly.training.signals import terminated_by_signals
     help="Maximum steps per episode. [default: --evaluation-steps-limit of the run]",
 )
 @click.option(
+    "--evaluation-env-kwargs",
+    type=KEYWORDS,
+    metavar="JSON",
+    help="Keyword arguments of the environment, merged over --env-kwargs of the run. [default: "
+    "--evaluation-env-kwargs of the run]",
+)
+@click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also record the first episode to this .mp4 file; no display is needed.",
@@ -58,6 +66,11 @@ def main(
     if video and video.suffix != ".mp4":
         raise click.BadParameter(f"--video must end in .mp4; got {video}")
     log_to_terminal()
+    kwargs = more["evaluation_env_kwargs"]
+    if kwargs is not None:
+        more["evaluation_env_kwargs"] = RunConfig.SETTINGS["evaluation_env_kwargs"].from_file(
+            kwargs
+        )
     runs = dict.fromkeys(run for path in paths or (RUNS,) for run in runs_at(path))
     if len(runs) > 1 and (video or render):
         raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")
@@ -82,6 +95,7 @@ def _evaluate(
     which: str | None,
     seed: int | None,
     steps_limit: int | None,
+    evaluation_env_kwargs: Any,
     video: Path | None,
     render: bool,
     as_json: bool,
@@ -98,7 +112,7 @@ def _evaluate(
     if render and not has_display():
         raise UsageError("--render requires a display: record the episode with --video instead")
     run = open_run(run_dir, None, {}, trust=trust)
-    make = run.environment()
+    make = run.evaluation_environment(evaluation_env_kwargs)
     if trust:
         run.trust()
     policy = policy_of(run, which)

@@ -75,7 +75,8 @@ def train_finalists(
     write_preset(target, open_run(folder / winner / f"seed-{seeds[0]}", None, {}))
     tell(f"{'preset':<14}{target}: {described(drawn[winner])}")
     # A preset file may not set names of code and addresses.
-    task = {name: value for name, value in given.items() if name == "env" or name in OUTSIDE}
+    own = {"env", "evaluations", *OUTSIDE}
+    task = {name: value for name, value in given.items() if name in own}
     words = [study.agent, *flag_words(task), "--preset", str(target)]
     tell(f"{'use with':<14}{command('train.py', *words)}")
 

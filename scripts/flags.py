@@ -75,9 +75,10 @@ class _Integer(click.types.IntParamType):
 
 
 _SIZES = _reader("a list such as 256,256", lambda text: tuple(map(int, text.split(","))))
+KEYWORDS = _reader("JSON such as '{\"frame_skip\": 2}'", json.loads)
 _TYPES: dict[Any, Any] = {
     tuple: _SIZES,
-    dict: _reader("JSON such as '{\"frame_skip\": 2}'", json.loads),
+    dict: KEYWORDS,
     bool: None,
     int: _Integer(),
 }

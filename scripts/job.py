@@ -11,6 +11,7 @@ from pathlib import Path
 
 from eagerly.errors import RunError
 from eagerly.scripts.output import tell
+from eagerly.storage.config import NO_EVALUATIONS
 from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child, lock_for_child
 from eagerly.storage.run import Run
 from eagerly.storage.run_document import read_document_of, results_of
@@ -156,6 +157,8 @@ class Job:
 
     def result(self) -> str:
         """Returns the completed steps and a summary of the evaluations, as text."""
+        if self.run.config.evaluations == NO_EVALUATIONS:
+            return f"{self.steps} steps; never evaluated"
         try:
             path = self.run.path  # the process may have added an override
             return f"{self.steps} steps; {results_of(path, read_document_of(path)['history'])}"

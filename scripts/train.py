@@ -47,7 +47,7 @@ from eagerly.scripts.flags import (
 from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal, tell
 from eagerly.scripts.seeds import batch_of_seeds, seed_options
 from eagerly.settings import flag_name
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import NO_EVALUATIONS, SEPARATE, RunConfig
 from eagerly.storage.evaluations import Results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, SUFFIX, presets, read_settings_file
 from eagerly.storage.run import open_run
@@ -278,6 +278,10 @@ def _print_start(trainer: Any, begin: str) -> None:
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"
+    if config.evaluations != SEPARATE:
+        environment += f", evaluations {config.evaluations}"
+    if config.evaluation_env_kwargs:
+        environment += f", evaluated with {json.dumps(config.evaluation_env_kwargs)}"
     if config.group_size:
         environment += f", in groups of {config.group_size}"
     if config.rollout_steps > 1:
@@ -347,8 +351,10 @@ def _print_end(run: Any, extension: Mapping[str, Any] | None = None) -> None:
         extension: Settings that extend a finished run; None if the run is not finished.
     """
     if extension is not None:
+        found: Results | str = "never evaluated (--evaluations none)"
         try:
-            found: Results | str = run.results()
+            if run.config.evaluations != NO_EVALUATIONS:
+                found = run.results()
         except RunError:  # a damaged table must not fail the run
             found = "evaluations.csv is damaged and cannot be read"
         tell(f"result    {found}")

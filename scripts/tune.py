@@ -18,7 +18,7 @@ from eagerly.scripts.flags import SettingsCommand, command, format_seeds, option
 from eagerly.scripts.output import log_to_terminal, tell
 from eagerly.scripts.threads import threads_of_new_runs
 from eagerly.scripts.trials import Trials
-from eagerly.storage.config import RESUMABLE, RunConfig
+from eagerly.storage.config import NO_EVALUATIONS, RESUMABLE, RunConfig
 from eagerly.storage.run import open_run
 from eagerly.storage.run_settings import flag_words
 from eagerly.storage.tracking import check_tracker
@@ -104,6 +104,8 @@ def main() -> None:
 def _check(config: RunConfig, space: Space) -> None:
     """Raises a `RunError` if runs with these settings cannot be scored or compared."""
     check_tracker(config.track)
+    if config.evaluations == NO_EVALUATIONS:
+        raise UsageError("a study scores its runs by evaluations: omit --evaluations none")
     if config.stop_at_return is not None:
         raise UsageError(
             "a study must not have --stop-at-return, because scores of shorter runs are not "

@@ -80,6 +80,8 @@ def train_in(
     others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
     if "models" in settings or {"actor", "critic"} <= set(settings):
         others += ("hidden_sizes",)
+    if settings.get("evaluations") == "none":
+        others += ("evaluate_every_steps",)
     small = {name: value for name, value in SMALL.items() if name not in others}
     given = small | settings if is_new else settings
     with logged() as lines:

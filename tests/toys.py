@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -104,6 +105,36 @@ class Holding(Counting):
             self.mark.touch()
             ctypes.PyDLL(None).sleep(600)
         return super().step(action)
+
+
+class Device(Counting):
+    """A device that only one environment at a time can open.
+
+    Args:
+        lock: The file that is locked while the device is open.
+        length: Steps in an episode.
+
+    Attributes:
+        seeds: The seeds of all resets of all devices in this process.
+    """
+
+    seeds: ClassVar[list[int | None]] = []
+
+    def __init__(self, lock: str, length: int = 40) -> None:
+        super().__init__(length)
+        self.lock = os.open(lock, os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self.lock)
+            raise RuntimeError("device busy") from error
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        self.seeds.append(seed)
+        return super().reset(seed=seed)
+
+    def close(self) -> None:
+        os.close(self.lock)  # fails if the device is closed already
 
 
 def tell(group: Any, method: str) -> list[Any]:
@@ -526,6 +557,7 @@ def register() -> None:
         ("ReachDiscrete-v0", Reach, {"discrete": True}),
         ("NeedsPackage-v0", NeedsPackage, {}),
         ("Faulty-v0", Faulty, {}),
+        ("Device-v0", Device, {}),
     ):
         limit = {"Truncated-v0": 3, "Regulator-v0": 10}.get(name, 12 if "Reach" in name else None)
         if name not in gymnasium.registry:

@@ -13,6 +13,7 @@ import numpy as np
 from eagerly.curves.groups import Curve, Skip
 from eagerly.curves.labels import OVERRIDES, Found, algorithm_overrides, labels
 from eagerly.errors import RunError, UsageError
+from eagerly.storage.config import NO_EVALUATIONS
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import read_scalar, seconds_at_evaluations
 from eagerly.storage.run_document import last_override, read_document_of, results_of
@@ -81,7 +82,8 @@ def curves_of_runs(
             curve = replace(curve, path=path, settings=settings, history=history)
             found.append(((path, settings), curve))
         elif metric in METRICS:
-            skip(path, "it has no evaluations yet")
+            never = settings.get("evaluations") == NO_EVALUATIONS
+            skip(path, "it is never evaluated" if never else "it has no evaluations yet")
     if lacking and not found:
         every = sorted(set().union(*lacking.values()))
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")

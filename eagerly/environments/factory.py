@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -30,6 +31,7 @@ from eagerly.importing import (
 from eagerly.suggestions import environment_suggestion
 
 Factory = Callable[..., gymnasium.Env]
+_NUMBERS = {"index", "is_evaluation"}  # passed to factories that declare them
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -46,9 +48,10 @@ class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
         _open[self._identity] = self
 
     def close(self) -> None:
-        """Closes the environment."""
-        _open.pop(self._identity, None)
-        super().close()
+        """Closes the environment. Further calls do nothing."""
+        if _open.get(self._identity) is self:
+            del _open[self._identity]
+            super().close()
 
 
 # The open environments, by the `id` of the unwrapped environment. While an entry exists, its value
@@ -83,24 +86,41 @@ class EnvironmentMaker:
         kwargs: Keyword arguments for the environment.
         package: The package that registers the environment, if that package is in the working
             directory; otherwise "".
+        is_evaluation: Whether the copies serve evaluations or videos instead of training.
     """
 
     name: str
     source: EnvSpec | Factory
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     package: str = ""
+    is_evaluation: bool = False
 
-    def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
+    @property
+    def declared(self) -> set[str]:
+        """Which of `index` and `is_evaluation` the factory declares; none for a registered id."""
+        if isinstance(self.source, EnvSpec):
+            return set()
+        try:
+            parameters = inspect.signature(self.source).parameters.values()
+        except (TypeError, ValueError):  # compiled code may have no signature
+            return set()
+        named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        return _NUMBERS & {each.name for each in parameters if each.kind in named}
+
+    def __call__(self, index: int = 0, **more: Any) -> gymnasium.Env[Any, Any]:
         """Creates one environment.
 
         Args:
+            index: Index among the training environments, in [0, N), or among those of evaluations:
+                0, or 1 for videos. Passed to a factory that declares `index`.
             more: Additional keyword arguments, such as `render_mode`.
 
         Raises:
             RunError: If the constructor or factory fails, a required package is missing, or the
                 factory returns an object that is not a `gymnasium.Env` or is still open.
         """
-        kwargs = {**self.kwargs, **more}
+        about = {"index": index, "is_evaluation": self.is_evaluation}
+        kwargs = {name: about[name] for name in sorted(self.declared)} | {**self.kwargs, **more}
         try:
             with imported_for(self.package):
                 report_mujoco_warnings()
@@ -148,7 +168,11 @@ def _unpickled(content: bytes, needs_working_directory: bool) -> EnvironmentMake
 
 
 def environment_maker(
-    env: str | Factory, kwargs: Mapping[str, Any] | None = None, *, run_dir: Path | None = None
+    env: str | Factory,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    run_dir: Path | None = None,
+    is_evaluation: bool = False,
 ) -> EnvironmentMaker:
     """Looks up an environment without creating it.
 
@@ -157,6 +181,7 @@ def environment_maker(
             or a factory that returns an environment.
         kwargs: Keyword arguments for the environment.
         run_dir: The run directory that names the environment, if any. No code in it is imported.
+        is_evaluation: Whether the environments serve evaluations or videos instead of training.
 
     Raises:
         RunError: If the environment does not exist (similar names are suggested), its package
@@ -164,7 +189,7 @@ def environment_maker(
     """
     kwargs = dict(kwargs or {})
     if not isinstance(env, str):
-        return EnvironmentMaker(environment_name(env), env, kwargs)
+        return EnvironmentMaker(environment_name(env), env, kwargs, "", is_evaluation)
     if env.startswith(FACTORY):
         # Run directories store a factory's name, but factories are never imported by name.
         raise UsageError(
@@ -179,7 +204,7 @@ def environment_maker(
     if not isinstance(spec, EnvSpec):
         hint = environment_suggestion(package, name, gymnasium.registry)
         raise UsageError(f"unknown environment {env!r}. {hint}".rstrip())
-    return EnvironmentMaker(env, spec, kwargs, local)
+    return EnvironmentMaker(env, spec, kwargs, local, is_evaluation)
 
 
 def _import(package: str, env: str, run_dir: Path | None) -> str:

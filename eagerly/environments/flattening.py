@@ -73,10 +73,13 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make_flat(
-    make: Callable[[], gymnasium.Env[Any, Any]], observations: Observations, actions: Actions
+    make: Callable[[int], gymnasium.Env[Any, Any]],
+    observations: Observations,
+    actions: Actions,
+    index: int,
 ) -> gymnasium.Env[Any, Any]:
-    """Creates an environment and flattens it, unless its spaces are rows already."""
-    env = make()
+    """Creates the environment with this index, flattened unless its spaces are rows already."""
+    env = make(index)
     if observations.is_row and actions.is_row:
         return env
     return FlatEnvironment(env, observations, actions)

@@ -144,7 +144,7 @@ class EnvironmentGroup:
     """G environments of a run, stepped sequentially, with a separate seed for each episode.
 
     Args:
-        make: Creates one environment.
+        make: Creates the environment with a given index.
         environments: Indices of the environments in the run.
         seed: Seed of the run. Each episode's seed derives from it, the environment's index and the
             episode's number.
@@ -160,7 +160,7 @@ class EnvironmentGroup:
 
     def __init__(
         self,
-        make: Callable[[], gymnasium.Env[Any, Any]],
+        make: Callable[[int], gymnasium.Env[Any, Any]],
         environments: range,
         seed: int,
         *,
@@ -171,7 +171,9 @@ class EnvironmentGroup:
         self.envs: list[GuardedEnvironment] = []
         try:
             for number in environments:
-                self.envs.append(GuardedEnvironment(make(), f"environment {number}", watchdog))
+                self.envs.append(
+                    GuardedEnvironment(make(number), f"environment {number}", watchdog)
+                )
         except BaseException:
             self.close()
             raise

@@ -101,7 +101,7 @@ class ExportPlan:
         """
         if not self.episodes and len(replayed) >= COUNT:
             return None
-        return self.run.environment()
+        return self.run.evaluation_environment()
 
     def quantize(self, replayed: np.ndarray) -> ActorNetwork:
         """Returns the network to export: quantized without ties for int8, otherwise unchanged.

@@ -15,12 +15,14 @@ DEVICES = ("auto", "cpu", "gpu")
 MOST_STEPS = 10**12 - 1  # checkpoint names have twelve digits
 MOST_EPISODES = 10**5  # per evaluation
 _WITH_CHECKPOINTS = when("policy_checkpoints")
+# Values of the setting `evaluations`.
+SEPARATE, SHARED, NO_EVALUATIONS = "separate", "shared", "none"
 
 
 def _check_collection(config: RunConfig) -> None:
     check_collectors(config.collectors)
     every, steps = config.evaluate_every_steps, config.steps_per_round
-    if config.rollout_steps > 1 and every < steps:
+    if config.rollout_steps > 1 and every < steps and config.evaluations != NO_EVALUATIONS:
         raise ValueError(
             f"rollout_steps {config.rollout_steps} with num_envs {config.num_envs} gives rounds of "
             f"{steps} steps, but evaluate_every_steps is {every}: reduce rollout_steps, or set "
@@ -47,6 +49,25 @@ def _check_updates(config: RunConfig) -> None:
         )
 
 
+def _check_evaluation(config: RunConfig) -> None:
+    kind = config.evaluations
+    needed = {"num_envs": 1, "rollout_steps": 1, "policy_lag": 0, "collectors": HERE}
+    for name, value in needed.items():
+        if kind == SHARED and (found := getattr(config, name)) != value:
+            raise ValueError(
+                f"evaluations shared requires {name} {value}, because evaluations alternate with "
+                f"the episodes of one environment in this process; got {name} {found}"
+            )
+    for name in ("video_every_steps", "evaluation_env_kwargs"):
+        if kind != SEPARATE and getattr(config, name):
+            raise ValueError(
+                f"{name} needs a second environment, but evaluations is {kind}: omit {name}, or "
+                "set evaluations to separate"
+            )
+    if kind == NO_EVALUATIONS and config.stop_at_return is not None:
+        raise ValueError("stop_at_return needs evaluations, but evaluations is none: omit one")
+
+
 def _check_policy_checkpoints(config: RunConfig) -> None:
     if config.policy_lag and config.policy_checkpoints:
         raise ValueError(
@@ -60,7 +81,7 @@ RUN = Group("Run")
 COLLECTION = Group("Collection", _check_collection)
 UPDATES = Group("Updates", _check_updates)
 POLICY_CHECKPOINTS = Group("Policy checkpoints", _check_policy_checkpoints)
-EVALUATION = Group("Evaluation")
+EVALUATION = Group("Evaluation", _check_evaluation)
 CURVES = Group("Curves and videos", lambda config: check_track(config.track))
 CHECKPOINTS = Group("Checkpoints")
 HARDWARE = Group("Hardware")
@@ -264,6 +285,20 @@ class RunConfig(Settings):
         group=POLICY_CHECKPOINTS,
     )
 
+    evaluations: str = setting(
+        SEPARATE,
+        "Evaluate in a separate environment; in the training environment, between two episodes "
+        "(shared); or never (none)",
+        choices=(SEPARATE, SHARED, NO_EVALUATIONS),
+        comparable=True,
+        group=EVALUATION,
+    )
+    evaluation_env_kwargs: dict[str, Any] = setting(
+        {},
+        "Keyword arguments of evaluation and video environments, merged over --env-kwargs",
+        unit="JSON",
+        group=EVALUATION,
+    )
     evaluate_every_steps: int = setting(
         5_000,
         "Environment steps between evaluations (paper)",
@@ -271,6 +306,7 @@ class RunConfig(Settings):
         at_least=1,
         at_most=MOST_STEPS,
         comparable=True,
+        requires=when("evaluations", SEPARATE, SHARED),
         group=EVALUATION,
     )
     evaluation_episodes: int = setting(

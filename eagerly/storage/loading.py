@@ -17,6 +17,7 @@ from eagerly.policies.weights import named
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.built_in_settings import built_in_settings
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
+from eagerly.storage.config import NO_EVALUATIONS
 from eagerly.storage.run import Run, open_run
 from eagerly.storage.run_document import read_document_of
 from eagerly.storage.run_settings import check_saved
@@ -41,7 +42,8 @@ def load_policy(
     Args:
         run_dir: The run directory.
         which: "best", the policy with the best evaluation since the first update, or "latest". None
-            selects the best policy or, if there is none yet, the latest one with a logged warning.
+            selects the best policy or, if there is none yet, the latest one with a logged warning
+            (without it if the run is never evaluated).
             `Policy.which` records the selection.
         trust: Whether to import an agent or models named by the directory, even if another user
             created it. Built-in actors and runs that you trained in that directory do not need
@@ -111,12 +113,15 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     if "best" not in found and _evaluated_at_end(run, saved):
         found["best"] = found["latest"]
     why = "no policy has been evaluated since the first update"
-    if run.overridden_at():
+    is_never_evaluated = run.config.evaluations == NO_EVALUATIONS
+    if is_never_evaluated:
+        why = "it is never evaluated (--evaluations none)"
+    elif run.overridden_at():
         why = "it has not been evaluated since its settings were overridden"
     no_best = f"{run.path} has no best policy yet, because {why}"
     if which is None:
         which = "best" if "best" in found else "latest"
-        if which == "latest":
+        if which == "latest" and not is_never_evaluated:
             _log.warning("%s: using the latest policy, from step %s", no_best, saved.manifest.steps)
     elif which not in found:
         raise UsageError(f'{no_best}: select the latest one with --which latest or which="latest"')

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import NO_EVALUATIONS, RunConfig
 from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
@@ -140,7 +140,7 @@ def finished_by(run: Path, manifest: Manifest, config: RunConfig, last_override:
     """Returns the settings that finished a run at this checkpoint: "steps", "stop_at_return".
 
     The list is empty if the run is not finished. Without a best policy, the run must also have been
-    evaluated at its end. That evaluation follows the last checkpoint.
+    evaluated at its end, unless it is never evaluated. That evaluation follows the last checkpoint.
 
     Args:
         run: The run directory.
@@ -152,7 +152,8 @@ def finished_by(run: Path, manifest: Manifest, config: RunConfig, last_override:
     reached = config.limits_reached(manifest.steps, best_return)
     if not reached or manifest.in_round:
         return []
-    if best_return == -math.inf and last_step_of(run / "evaluations.csv") != manifest.steps:
+    is_scored = best_return > -math.inf or config.evaluations == NO_EVALUATIONS
+    if not is_scored and last_step_of(run / "evaluations.csv") != manifest.steps:
         return []
     return reached
 

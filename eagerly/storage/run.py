@@ -6,7 +6,7 @@ import datetime
 import logging
 import re
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +50,8 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
-_CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors", "track"}
+_CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from"}
+_CHECKED_LATER |= {"collectors", "num_collectors", "track"}
 # None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
@@ -129,7 +130,7 @@ class Run:
         return _changes(with_tuples(saved) if isinstance(saved, dict) else {}, self.settings())
 
     def environment(self) -> EnvironmentMaker:
-        """Returns the factory of the run's environment, and imports its package if needed.
+        """Returns the factory of the training environments, and imports their package if needed.
 
         Raises:
             RunError: If the environment is untrusted or does not exist.
@@ -137,6 +138,18 @@ class Run:
         self.check_trusted("env", "env_kwargs")
         config, run_dir = self.config, None if self.is_new else self.path
         return environment_maker(config.env, config.env_kwargs, run_dir=run_dir)
+
+    def evaluation_environment(self, kwargs: Mapping[str, Any] | None = None) -> EnvironmentMaker:
+        """Returns the factory of environments for evaluations and videos; see `environment`.
+
+        Args:
+            kwargs: Arguments given by the user, in place of the setting `evaluation_env_kwargs`.
+        """
+        if kwargs is None:
+            self.check_trusted("evaluation_env_kwargs")
+            kwargs = self.config.evaluation_env_kwargs
+        make = self.environment()
+        return replace(make, kwargs={**make.kwargs, **kwargs}, is_evaluation=True)
 
     def check_trusted(self, *settings: str) -> None:
         """Checks that these settings may take effect.

@@ -32,7 +32,7 @@ _SHOWN = 200  # characters shown of an untrusted value
 _INSIDE = """
 check_env steps stop_at_return seed num_envs group_size rollout_steps policy_lag
 allow_different_collectors discount warmup_steps replay_ratio updates_per_call replay_capacity
-evaluate_every_steps evaluation_episodes evaluation_steps_limit evaluation_seed
+evaluations evaluate_every_steps evaluation_episodes evaluation_steps_limit evaluation_seed
 summarize_every_steps histograms
 video_every_steps checkpoint_every_steps checkpoint_every_minutes restore_episodes
 environment_timeout_seconds keep_checkpoints device intra_op_threads inter_op_threads
@@ -96,6 +96,7 @@ OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "agent": lambda name: ":" in name,
         "env": _is_package,
         "env_kwargs": bool,  # only the environment knows their effect
+        "evaluation_env_kwargs": bool,
         "init_from": bool,
         "collectors": lambda kind: kind != HERE,
         "num_collectors": bool,
@@ -172,6 +173,9 @@ def described(named: Mapping[str, Any]) -> str:
         found.append("import " + ", ".join(imports))
     if "env_kwargs" in named:
         found.append(f"pass {_cut(json.dumps(named['env_kwargs']))} to its environment")
+    if "evaluation_env_kwargs" in named:
+        kwargs = _cut(json.dumps(named["evaluation_env_kwargs"]))
+        found.append(f"pass {kwargs} to its evaluation environment")
     if "init_from" in named:
         found.append(f"start from the policy of {_cut(json.dumps(named['init_from']))}")
     if "track" in named:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 import tensorflow as tf
 
@@ -15,10 +14,7 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import algorithm_errors
 from eagerly.buffers import Buffer
-from eagerly.environments.adapting import warn_if_unseeded
-from eagerly.environments.checking import check_environment
-from eagerly.environments.flattening import make_flat
-from eagerly.environments.guard import GuardedEnvironment, close_with_warning
+from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, UsageError
 from eagerly.importing import imported_for
@@ -31,6 +27,7 @@ from eagerly.storage.tracking import check_tracker
 from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
 from eagerly.training.evaluation import single_blas_thread
+from eagerly.training.first_environment import CHECKED, FirstEnvironment
 from eagerly.training.goal_replay import make_hindsight
 from eagerly.training.hardware import check_precision, set_device, set_threads
 from eagerly.training.memory_requirements import (
@@ -59,7 +56,7 @@ class Assembly:
         budget: Decides when updates are made.
         policies: The evaluated policy and the best policy so far.
         summaries: Writes the curves.
-        evaluation_env: The evaluation environment.
+        evaluation_env: The evaluation environment; None if the run is never evaluated.
         camera: Records videos; None if videos are disabled.
     """
 
@@ -69,7 +66,7 @@ class Assembly:
     budget: UpdateBudget
     policies: BestPolicyTracker
     summaries: Summaries
-    evaluation_env: GuardedEnvironment
+    evaluation_env: GuardedEnvironment | None
     camera: Camera | None
 
     def components(self) -> dict[str, Stateful]:
@@ -110,29 +107,15 @@ def assemble(
     set_device(config.device)
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)
-    make = run.environment()
-    with watchdog.calling(f"creating environment {make.name!r}"):
-        env = make()
-    spaces = env.observation_space, env.action_space
-    try:
-        observations, actions = run.agent_config.spaces(*spaces)
-    except ValueError as error:
-        close_with_warning(env, f"environment {make.name!r}")
-        raise UsageError(f"environment {make.name!r}: {error}") from error
-    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
-    opened.enter_context(closing(guarded))
-    warn_if_unseeded(env, make.name)
-    repeats = None
+    first = opened.enter_context(closing(FirstEnvironment(run, watchdog)))
+    spaces, observations, actions = first.spaces, first.observations, first.actions
     # The newest checkpoint contains the result of the check, unless the environment has changed
     # since. The change may precede this process: a killed run may not have saved a checkpoint.
     changed = run.changes(newest.manifest.config).keys() if newest else {"env"}
-    if config.check_env and {"env", "env_kwargs"} & changed:
-        what = f"checking environment {make.name!r}"
-        with watchdog.calling(what, patience=100):  # the check makes dozens of steps and resets
-            masks = run.agent_config.action_masks
-            repeats = check_environment(env, make.name, observations=observations, masks=masks)
+    repeats = first.check() if config.check_env and CHECKED & changed else None
     camera = None
     if config.video_every_steps:
+        make = run.evaluation_environment()
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
     check_networks_and_processes(run, spaces)
     check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
@@ -159,13 +142,15 @@ def assemble(
             "--policy-checkpoints (updates at the end of an episode): omit --policy-checkpoints"
         )
     buffer = _buffer(config, agent)
-    with watchdog.calling(f"reading the goals of environment {make.name!r}", patience=100):
-        accumulator, info_keys = make_hindsight(agent, guarded, make.name, seed=config.seed)
+    with watchdog.calling(f"reading the goals of environment {first.name!r}", patience=100):
+        accumulator, info_keys = make_hindsight(
+            agent, first.with_goals(), first.name, seed=config.seed
+        )
     if config.policy_lag:  # a background thread steps the environments
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
     environments = Environments(
-        partial(make_flat, make, observations, actions),
+        first.make_training(),
         config.num_envs,
         config.seed,
         group_size=config.group_size,
@@ -207,7 +192,7 @@ def assemble(
         budget,
         BestPolicyTracker(agent, kept),
         Summaries(config),
-        guarded,
+        first.for_evaluation,
         camera,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -154,7 +155,9 @@ class Collector:
             info_keys: Sequence[str] = ()
             if more.get("accumulator") is None and agent.config.hindsight != NO_HINDSIGHT:
                 name = f"environment {make.name!r}"
-                asked = GuardedEnvironment(make(), name, observations=agent.observations)
+                asked = GuardedEnvironment(
+                    replace(make, is_evaluation=True)(), name, observations=agent.observations
+                )
                 goals = opened.enter_context(closing(asked))  # used only for hindsight replay
                 more["accumulator"], info_keys = make_hindsight(agent, goals, make.name, seed=seed)
             environments = Environments(
@@ -165,7 +168,7 @@ class Collector:
         return collector
 
     def begin(self) -> None:
-        """Resets every environment to its first episode. `collect` calls this if necessary."""
+        """Resets every environment to its current episode. `collect` calls this at first."""
         self.environments.start()
         self._begun = True
 

@@ -10,6 +10,7 @@ from eagerly.errors import RunError
 from eagerly.policies.episode_policy import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
+from eagerly.storage.config import SEPARATE, SHARED
 from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
 from eagerly.training.evaluation import (
@@ -46,17 +47,39 @@ class Evaluator:
         self._warned_of_limit = False
         self.pending: set[str] = set()
 
-    def schedule(self) -> None:
-        """Adds the evaluation and the video that are due after the newest round to `pending`."""
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an evaluation in the training environment waits for the end of an episode.
+
+        This depends only on the steps and the evaluation table, so that a resumed run continues to
+        wait.
+        """
         config, steps = self._run.config, self._parts.collector.steps
-        every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
+        last, every = self._parts.summaries.table.last_step or 0, config.evaluate_every_steps
+        return config.evaluations == SHARED and steps // every > last // every
+
+    def schedule(self, *, is_between_episodes: bool) -> None:
+        """Adds the evaluation and the video that are due after the newest round to `pending`.
+
+        Args:
+            is_between_episodes: Whether the training episode has ended, in case an evaluation waits
+                for that.
+        """
+        config, steps = self._run.config, self._parts.collector.steps
+        every = {"video": config.video_every_steps}
+        if config.evaluations == SEPARATE:
+            every["evaluation"] = config.evaluate_every_steps
         self.pending |= {name for name, each in every.items() if config.is_due(each, steps)}
+        if is_between_episodes and self.is_waiting:
+            self.pending.add("evaluation")
 
     def restore(self, pending: Iterable[str]) -> None:
-        """Restores `pending`, without the video if videos are now disabled."""
+        """Restores `pending`, without videos and evaluations that are now disabled."""
         self.pending = set(pending)
         if self._parts.camera is None:
             self.pending.discard("video")
+        if self._parts.evaluation_env is None:
+            self.pending.discard("evaluation")
 
     def complete(self, notify: Callable[..., None]) -> bool:
         """Runs the pending evaluation and video; returns False if interrupted.
@@ -66,7 +89,10 @@ class Evaluator:
         """
         try:
             if "evaluation" in self.pending:
-                notify("on_evaluation", *self.evaluate())
+                found = self.evaluate()
+                if self._run.config.evaluations == SHARED:
+                    self._parts.collector.begin()  # resets to the next training episode
+                notify("on_evaluation", *found)
             if "video" in self.pending:
                 self.record()
         except InterruptedEvaluationError:
@@ -94,6 +120,7 @@ class Evaluator:
             FloatingPointError: If an observation or reward is NaN or infinite.
         """
         config, parts = self._run.config, self._parts
+        assert parts.evaluation_env is not None
         seeds = evaluation_seeds(config.evaluation_seed, config.evaluation_episodes)
         try:
             found = {

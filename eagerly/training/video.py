@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ from eagerly.training.evaluation import Evaluation, PolicyLike, run_episodes
 
 _log = logging.getLogger(__name__)
 
+_INDEX = 1  # of the environment, see `EnvironmentMaker`; evaluations use index 0
 _DEFAULT_RATE = 30  # frames per second, if the environment does not specify it
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
 
@@ -48,7 +50,7 @@ class _RenderedMaker:
     def __call__(self) -> RenderedEnvironment:
         make = self.make
         try:
-            env = make(render_mode="rgb_array")
+            env = make(_INDEX, render_mode="rgb_array")
         except Exception as error:  # importing MuJoCo can raise various exceptions
             reason = rendering_problem(error)
             if reason is None:
@@ -119,7 +121,7 @@ class Camera:
 
     def __init__(self, make: EnvironmentMaker, *, timeout: float = 0.0) -> None:
         self._name = make.name
-        self._env = RemoteEnvironment(_RenderedMaker(make), make, timeout=timeout)
+        self._env = RemoteEnvironment(_RenderedMaker(make), partial(make, _INDEX), timeout=timeout)
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)

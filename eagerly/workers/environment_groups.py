@@ -30,7 +30,7 @@ class Environments:
     repeat the pending request.
 
     Args:
-        make: Creates one environment.
+        make: Creates the environment with a given index.
         num_envs: N.
         seed: Seed of the run; every episode's seed derives from it.
         group_size: G, environments per group; the last group may be smaller. 0: a single group.
@@ -62,7 +62,7 @@ class Environments:
 
     def __init__(
         self,
-        make: Callable[[], gymnasium.Env[Any, Any]],
+        make: Callable[[int], gymnasium.Env[Any, Any]],
         num_envs: int,
         seed: int,
         *,
@@ -129,7 +129,7 @@ class Environments:
         return [policy.exploration.state() for policy in self._policies]
 
     def start(self) -> None:
-        """Resets every environment to its first episode."""
+        """Resets every environment to its current episode and replays the recorded actions."""
         self._begin()
 
     def step(self, actions: np.ndarray) -> Rollout:

@@ -38,14 +38,14 @@ class GroupSpec:
     """Everything needed to create groups of environments.
 
     Attributes:
-        make: Creates one environment.
+        make: Creates the environment with a given index.
         groups: Indices of each group's environments.
         seed: Seed of the run.
         timeout: Seconds allowed for a step or reset; 0: unlimited.
         info_keys: Entries of `info` kept for each step.
     """
 
-    make: Callable[[], gymnasium.Env[Any, Any]]
+    make: Callable[[int], gymnasium.Env[Any, Any]]
     groups: Sequence[range]
     seed: int
     timeout: float

@@ -26,7 +26,7 @@ class Worker:
     """Groups of environments in this process; see `Workers`.
 
     Args:
-        make: Creates one environment.
+        make: Creates the environment with a given index.
         groups: Environment indices by group index.
         seed: Seed of the run.
         watchdog: Monitors the environments; None disables monitoring.
@@ -36,7 +36,7 @@ class Worker:
 
     def __init__(
         self,
-        make: Callable[[], gymnasium.Env[Any, Any]],
+        make: Callable[[int], gymnasium.Env[Any, Any]],
         groups: Mapping[int, range],
         seed: int,
         *,
@@ -102,7 +102,7 @@ class RemoteWorker(Worker):
     """Groups in a process other than the trainer's. Policies arrive serialized.
 
     Args:
-        make: Creates one environment.
+        make: Creates the environment with a given index.
         groups: Environment indices by group index.
         seed: Seed of the run.
         timeout: Seconds allowed for a step or reset; 0: unlimited.
@@ -112,7 +112,7 @@ class RemoteWorker(Worker):
 
     def __init__(
         self,
-        make: Callable[[], gymnasium.Env[Any, Any]],
+        make: Callable[[int], gymnasium.Env[Any, Any]],
         groups: Mapping[int, range],
         seed: int,
         timeout: float,

@@ -463,6 +463,7 @@ def test_settings_with_effects_outside_the_process_need_consent() -> None:
     reaching = {
         "env": "evil:X-v0",
         "env_kwargs": {"a": 1},
+        "evaluation_env_kwargs": {"a": 2},
         "init_from": "../other",
         "collectors": "processes",
         "num_collectors": 2,

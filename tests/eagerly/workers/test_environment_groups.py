@@ -30,7 +30,7 @@ class Clears(toys.Counting):
 
 
 def test_an_environment_that_modifies_its_actions_is_restored() -> None:
-    both = [Environments(lambda: Clears(length=9), 2, 5) for _ in range(2)]
+    both = [Environments(lambda index: Clears(length=9), 2, 5) for _ in range(2)]
     both[0].start()
     for _ in range(4):
         both[0].step(np.ones((2, 2), np.float32))
