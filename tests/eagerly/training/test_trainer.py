@@ -606,6 +606,8 @@ CHANGED: dict[str, Any] = {
     "replay_ratio": 0.03,
     "updates_per_call": 3,
     "replay_capacity": 50,
+    "evaluations": "shared",
+    "evaluation_env_kwargs": {"g": 5.0},
     "evaluate_every_steps": 100,
     "evaluation_episodes": 2,
     "evaluation_seed": 1,
