@@ -68,9 +68,10 @@ def main(
     log_to_terminal()
     kwargs = more["evaluation_env_kwargs"]
     if kwargs is not None:
-        more["evaluation_env_kwargs"] = RunConfig.SETTINGS["evaluation_env_kwargs"].from_file(
-            kwargs
-        )
+        try:
+            RunConfig.SETTINGS["evaluation_env_kwargs"].from_file(kwargs)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
     runs = dict.fromkeys(run for path in paths or (RUNS,) for run in runs_at(path))
     if len(runs) > 1 and (video or render):
         raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")

@@ -290,7 +290,6 @@ class RunConfig(Settings):
         "Evaluate in a separate environment; in the training environment, between two episodes "
         "(shared); or never (none)",
         choices=(SEPARATE, SHARED, NO_EVALUATIONS),
-        comparable=True,
         group=EVALUATION,
     )
     evaluation_env_kwargs: dict[str, Any] = setting(

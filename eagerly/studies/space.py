@@ -20,6 +20,7 @@ _FIXED = frozenset(
     [
         "env",
         "env_kwargs",
+        "evaluations",
         "evaluation_env_kwargs",
         "num_envs",
         "evaluation_steps_limit",

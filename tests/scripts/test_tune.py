@@ -112,6 +112,7 @@ def test_only_failures_that_the_settings_cause_are_recorded(
         (("--steps", "900"), "must have at least 3 evaluations; got --steps 900"),
         (("--warmup-steps", "20000"), "--steps must be above --warmup-steps"),
         (("--stop-at-return", "0"), "a study must not have --stop-at-return"),
+        (("--evaluations", "none"), "a study scores its runs by evaluations"),
         (("--study", "run"), "--study must be the parent of the run directories; got run, which"),
     ],
 )

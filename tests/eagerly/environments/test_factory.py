@@ -131,6 +131,36 @@ def test_a_factory_creates_environments() -> None:
         environment_maker(make_counting, {"wings": 2})()
 
 
+def test_a_factory_receives_the_index_and_the_purpose_that_it_declares() -> None:
+    def both(index: int, *, is_evaluation: bool, length: int = 3) -> gymnasium.Env:
+        return toys.Counting(length + 10 * index + 100 * is_evaluation)
+
+    def index_only(index: int) -> gymnasium.Env:
+        return toys.Counting(index)
+
+    def neither(**kwargs: Any) -> gymnasium.Env:
+        assert not kwargs
+        return toys.Counting()
+
+    found = {
+        environment_maker(both, is_evaluation=True)(2).unwrapped.length: 123,
+        environment_maker(both, {"index": 5, "length": 1})(2).unwrapped.length: 51,
+        environment_maker(index_only)().unwrapped.length: 0,
+        environment_maker(neither, is_evaluation=True)(2).unwrapped.length: 3,
+        environment_maker(toys.Counting, is_evaluation=True)(2).unwrapped.length: 3,
+        environment_maker("Long-v0", is_evaluation=True)(2).unwrapped.length: 40,
+    }
+    assert list(found) == list(dict.fromkeys(found.values()))
+    evaluation = cloudpickle.loads(cloudpickle.dumps(environment_maker(both, is_evaluation=True)))
+    assert evaluation(1).unwrapped.length == 113
+
+
+def test_an_environment_is_closed_only_once(tmp_path: Path) -> None:
+    env = environment_maker(toys.Device, {"lock": str(tmp_path / "lock")})()
+    env.close()
+    env.close()  # closing the device again would fail
+
+
 def test_a_factory_must_not_reuse_an_open_environment() -> None:
     one = toys.Counting()
     make = environment_maker(lambda: gymnasium.wrappers.TimeLimit(one, 3))

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from eagerly.training.callbacks import Callback
 from eagerly.training.collector import Collector
 from eagerly.training.signals import StopSignals
 from eagerly.workers.environment_groups import Environments
+from eagerly.workers.group_specs import GroupSpec
 from tests import toys
 from tests.eagerly.training.test_trainer import _same
 from tests.helpers import ROOT, gone
@@ -69,6 +71,22 @@ def pids(environments: Environments) -> list[int]:
 def told(environments: Environments, method: str) -> list[Any]:
     answers = environments._ask(dict.fromkeys(range(2), (toys.tell, (method,))))
     return [each for group in answers.values() for each in group]
+
+
+class Indexed(toys.Counting):
+    def __init__(self, index: int, is_evaluation: bool) -> None:
+        super().__init__()
+        self.about = index, is_evaluation
+
+
+def test_collectors_pass_the_index_of_an_environment_to_its_factory() -> None:
+    groups = [range(2), range(2, 4)]
+    spec = GroupSpec(environment_maker(Indexed), groups, 0, 0.0, ())
+    content = cloudpickle.dumps(spec.elsewhere(print, {1: groups[1]}))
+    worker = cloudpickle.loads(content)()  # as a collector process or a Ray actor does
+    group = worker._groups[1]
+    assert [env.get_wrapper_attr("about") for env in group.envs] == [(2, False), (3, False)]
+    worker.close()
 
 
 STILL = np.zeros((2, 2), np.float32)
