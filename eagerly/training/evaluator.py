@@ -6,11 +6,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from eagerly.environments.group import Rollout
 from eagerly.errors import RunError
 from eagerly.policies.episode_policy import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
-from eagerly.storage.config import SEPARATE, SHARED
+from eagerly.storage.config import NO_EVALUATIONS, SEPARATE, SHARED
 from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
 from eagerly.training.evaluation import (
@@ -48,30 +49,36 @@ class Evaluator:
         self.pending: set[str] = set()
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether an evaluation in the training environment waits for the end of an episode.
+    def lacks_final(self) -> bool:
+        """Whether a run that ends now has neither a best policy nor an evaluation at this step."""
+        if self._run.config.evaluations == NO_EVALUATIONS:
+            return False
+        at_end = self._parts.summaries.table.last_step == self._parts.collector.steps
+        return self._parts.policies.best_step is None and not at_end
 
-        This depends only on the steps and the evaluation table, so that a resumed run continues to
-        wait.
-        """
-        config, steps = self._run.config, self._parts.collector.steps
-        last, every = self._parts.summaries.table.last_step or 0, config.evaluate_every_steps
-        return config.evaluations == SHARED and steps // every > last // every
-
-    def schedule(self, *, is_between_episodes: bool) -> None:
+    def schedule(self, rollout: Rollout, *, is_due: bool) -> bool:
         """Adds the evaluation and the video that are due after the newest round to `pending`.
 
+        An evaluation in the training environment waits for the end of an episode. Whether one waits
+        depends only on the steps and the evaluation table, so that a resumed run continues to wait.
+
         Args:
-            is_between_episodes: Whether the training episode has ended, in case an evaluation waits
-                for that.
+            rollout: The newest round.
+            is_due: Whether the round reached the step of an evaluation, video, curve or checkpoint.
+
+        Returns:
+            Whether an evaluation or a video was added.
         """
         config, steps = self._run.config, self._parts.collector.steps
-        every = {"video": config.video_every_steps}
-        if config.evaluations == SEPARATE:
-            every["evaluation"] = config.evaluate_every_steps
-        self.pending |= {name for name, each in every.items() if config.is_due(each, steps)}
-        if is_between_episodes and self.is_waiting:
+        before, every = set(self.pending), config.evaluate_every_steps
+        if config.evaluations == SHARED and rollout.episodes:
+            if steps // every > (self._parts.summaries.table.last_step or 0) // every:
+                self.pending.add("evaluation")
+        elif config.evaluations == SEPARATE and is_due and config.is_due(every, steps):
             self.pending.add("evaluation")
+        if is_due and config.is_due(config.video_every_steps, steps):
+            self.pending.add("video")
+        return self.pending != before
 
     def restore(self, pending: Iterable[str]) -> None:
         """Restores `pending`, without videos and evaluations that are now disabled."""

@@ -14,7 +14,6 @@ from eagerly.agents.algorithm import algorithm_errors
 from eagerly.errors import NonFiniteError, RunError, RunStoppedError
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
-from eagerly.storage.config import NO_EVALUATIONS
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callback_runner import CallbackRunner
@@ -107,9 +106,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended with a best policy or a final evaluation, if it has any."""
-        is_scored = self.config.evaluations == NO_EVALUATIONS or self.policies.best_step is not None
-        return self.has_ended and (is_scored or self.summaries.table.last_step == self.steps)
+        """Whether the run has ended, including a final evaluation if it needs one."""
+        return self.has_ended and not self._evaluator.lacks_final
 
     @property
     def has_ended(self) -> bool:
@@ -221,11 +219,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")
-        ended = bool(rollout.episodes)
-        if ended and self._evaluator.is_waiting:
+        if self._evaluator.schedule(rollout, is_due=self.collector.steps >= self._due_at):
             self._due_at = self.collector.steps
-        if self.collector.steps >= self._due_at:
-            self._evaluator.schedule(is_between_episodes=ended)
         if rollout.episodes or not self._callbacks.is_empty:
             self._notify("on_rollout", rollout)
 
