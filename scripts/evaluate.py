@@ -15,6 +15,7 @@ from eagerly.errors import RunError, UsageError
 from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.flags import KEYWORDS
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
+from eagerly.scripts.playing import open_environment
 from eagerly.storage.config import MOST_EPISODES, RunConfig
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RUNS
@@ -102,9 +103,7 @@ def _evaluate(
     as_json: bool,
     trust: bool,
 ) -> None:
-    from eagerly.environments.guard import GuardedEnvironment
     from eagerly.environments.rendering import has_display
-    from eagerly.environments.watchdog import Watchdog
     from eagerly.storage.loading import policy_of
     from eagerly.storage.run import open_run
     from eagerly.training.evaluation import episodes_at_limit, evaluation_seeds, run_episodes
@@ -127,13 +126,10 @@ def _evaluate(
         # Signals unwind the stack, so that no partial video or child process remains.
         opened.enter_context(terminated_by_signals())
         camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
-        watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
-        opened.callback(watchdog.close)
-        with watchdog.calling(f"creating environment {make.name!r}"):
-            made = make(render_mode="human") if render else make()
-        observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
-        env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog, observations)
-        opened.enter_context(closing(env))
+        shown = {"render_mode": "human"} if render else {}
+        env = opened.enter_context(
+            open_environment(run, make, "the evaluation", "Nothing was evaluated.", **shown)
+        )
         silent = as_json or not sys.stderr.isatty()
         with tqdm(unit=" steps", disable=silent, leave=False) as bar:
 

@@ -51,6 +51,7 @@ for words in (
     ("train", "train", "main", "Train an agent."),
     ("resume", "train", "resume", "Resume a run with its saved settings."),
     ("evaluate", "evaluate", "main", "Evaluate a trained policy and record a video."),
+    ("record", "record", "main", "Record episodes of a trained policy as logged data."),
     ("export", "export", "main", "Export a trained policy to files that run without TensorFlow."),
     ("plot", "plot", "main", "Plot and compare learning curves."),
     ("report", "report", "main", "Write an HTML page with curves, scores, settings and videos."),

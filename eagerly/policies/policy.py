@@ -188,3 +188,13 @@ class PlayedEpisodes:
             raise ValueError("reward and ended must be omitted for the first observation")
         self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
         return policy._to_environment(self._acted, single)
+
+    def executed(self, actions: np.ndarray) -> None:
+        """Replaces the last actions with those that were executed, such as noisy ones.
+
+        A recurrent policy reads them at its next step.
+
+        Args:
+            actions: `[N, A]`, in [-1, 1] and one-hot.
+        """
+        self._acted = actions

@@ -1,0 +1,9 @@
+"""Reads and writes logged data: transitions that other policies, programs or people recorded.
+
+docs/data.md describes the formats. Nothing in a data file is executed, and nothing in it is
+unpickled. Nothing here imports TensorFlow.
+"""
+
+from eagerly.datasets.dataset import CHUNK_STEPS, Dataset, Summary, Transitions, open_dataset
+
+__all__ = ["CHUNK_STEPS", "Dataset", "Summary", "Transitions", "open_dataset"]

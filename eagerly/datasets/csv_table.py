@@ -1,0 +1,167 @@
+"""Reads columns of logged data from CSV files."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from eagerly.datasets.fields import CSV, Field, Fields
+from eagerly.errors import UsageError
+from eagerly.storage.files import RunFiles
+
+_MOST_LETTERS = 2**20  # per line
+_FLAGS = {"true": 1.0, "false": 0.0}
+
+
+class CsvTable:
+    """A CSV file with one line per step, read in blocks.
+
+    Args:
+        path: The data file, for messages.
+        fields: The fields.
+        file: The open file.
+    """
+
+    def __init__(self, path: Path, fields: Fields, file: TextIOWrapper) -> None:
+        self._path, self._fields = path, list(fields)
+        self._lines = _lines(path, file)
+        self._header = _header(path, self._lines)
+        self._rows = 0
+        needed = [name for field in self._fields for name in columns_of(field)]
+        missing = [name for name in needed if name not in self._header]
+        if missing:
+            raise UsageError(
+                f"{path} must have the columns of the environment's spaces; got none named "
+                f"{missing[0]}{_more(missing)}"
+            )
+        unknown = set(self._header) - set(needed)
+        surplus = [n for n in self._header if n in unknown and _is_part(n, self._fields)]
+        if surplus:
+            raise UsageError(
+                f"{path} must have as many columns as the environment's spaces have dimensions; "
+                f"got {surplus[0]}, too{_more(surplus)}"
+            )
+        self._places = [self._header.index(name) for name in needed]
+
+    def read(self, count: int) -> dict[str, np.ndarray]:
+        """Returns the next rows of each field, at most `count`."""
+        lines = list(islice(self._lines, count))
+        numbers = self._parsed(lines) if lines else np.zeros((0, len(self._places)))
+        self._rows += len(lines)
+        found, first = {}, 0
+        for field in self._fields:
+            width = math.prod(field.shape)
+            columns = numbers[:, first : first + width]
+            found[field.name] = columns.reshape(len(numbers), *field.shape)
+            first += width
+        return found
+
+    def _parsed(self, lines: list[str]) -> np.ndarray:
+        flags = [self._header.index(field.name) for field in self._fields if field.dtype == bool]
+        try:
+            numbers = np.loadtxt(
+                lines,
+                delimiter=",",
+                comments=None,
+                quotechar='"',
+                ndmin=2,
+                usecols=self._places,
+                converters=dict.fromkeys(flags, _flag),
+            )
+            widths = {line.count(",") for line in lines} if '"' not in "".join(lines) else {0}
+            if len(numbers) == len(lines) and len(widths) == 1:
+                return numbers
+        except ValueError:
+            pass
+        raise UsageError(f"{self._path}, {self._mistake(lines)}")
+
+    def _mistake(self, lines: list[str]) -> str:
+        """Describes the first line that is not a row of numbers."""
+        for index, cells in enumerate(csv.reader(lines)):
+            row = f"data row {self._rows + index + 1:,}"
+            if len(cells) != len(self._header):
+                return (
+                    f"{row}: must have {len(self._header)} values, as the header; got {len(cells)}"
+                )
+            for place in self._places:
+                try:
+                    _flag(cells[place])
+                except ValueError:
+                    name = self._header[place]
+                    return f"{row}: {name} must be a number; got {cells[place][:50]!r}"
+        return f"data row {self._rows + 1:,} or later: must have one row of numbers per line"
+
+
+def csv_columns(path: Path) -> list[str]:
+    """Returns the names of the columns of a CSV file.
+
+    Raises:
+        UsageError: If a name occurs twice.
+    """
+    with _opened(path) as file:
+        return _header(path, _lines(path, file))
+
+
+@contextmanager
+def csv_table(path: Path, fields: Fields) -> Iterator[CsvTable]:
+    """Opens a CSV file."""
+    with _opened(path) as file:
+        yield CsvTable(path, fields, file)
+
+
+def columns_of(field: Field) -> list[str]:
+    """Returns the columns of a field: its name or, in a space, one per dimension in C order."""
+    if field.name in (CSV.rewards, CSV.terminated, CSV.truncated):
+        return [field.name]
+    return [f"{field.name}_{index}" for index in range(math.prod(field.shape))]
+
+
+def _is_part(name: str, fields: list[Field]) -> bool:
+    """Returns whether a column looks like another dimension of one of the fields."""
+    stem, _, index = name.rpartition("_")
+    return index.isdigit() and stem in {field.name for field in fields}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIOWrapper]:
+    with (
+        RunFiles(path.parent).open(path.name) as binary,
+        TextIOWrapper(binary, encoding="utf-8-sig") as file,
+    ):
+        yield file
+
+
+def _lines(path: Path, file: TextIOWrapper) -> Iterator[str]:
+    """Yields the lines of a file, except empty ones."""
+    while line := file.readline(_MOST_LETTERS):
+        if len(line) == _MOST_LETTERS:
+            raise UsageError(
+                f"{path} must have lines shorter than {_MOST_LETTERS:,} letters; got a longer one"
+            )
+        if line.strip():
+            yield line
+
+
+def _header(path: Path, lines: Iterator[str]) -> list[str]:
+    names = [name.strip() for name in next(csv.reader([next(lines, "")]), [])]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UsageError(f"{path} must name each column once; got {twice[0]!r} several times")
+    return names
+
+
+def _flag(text: str) -> float:
+    known = _FLAGS.get(text.strip().lower())
+    return float(text) if known is None else known
+
+
+def _more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
