@@ -144,8 +144,11 @@ def _origin(run_dir: Path, agent: str, env: gymnasium.Env[Any, Any]) -> dict[str
     """Returns the metadata of Minari that describe where data comes from."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_dir.resolve().name).strip("-") or "run"
     origin = {"dataset_id": f"eagerly/{name}-v0", "algorithm_name": agent}
+    import gymnasium
+
     inner: Any = env
-    while type(inner).__module__.startswith("eagerly."):  # wrappers, which Minari need not import
+    # Minari should not need this package's wrappers.
+    while isinstance(inner, gymnasium.Wrapper) and type(inner).__module__.startswith("eagerly."):
         inner = inner.env
     spec = inner.spec
     try:

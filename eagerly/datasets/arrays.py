@@ -12,7 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from eagerly.datasets.fields import Fields, check_lengths, check_size, size_of
+from eagerly.datasets.fields import Fields
+from eagerly.datasets.limits import check_lengths, check_size, size_of
 from eagerly.errors import UsageError
 from eagerly.storage.files import RunFiles
 

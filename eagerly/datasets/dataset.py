@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from eagerly.datasets.fields import Fields, nested, size_of
+from eagerly.datasets.fields import Fields, nested
 from eagerly.datasets.formats import (
     TABLES,
     blocks,
@@ -22,6 +22,7 @@ from eagerly.datasets.formats import (
     refusing,
 )
 from eagerly.datasets.hdf5 import hdf5_file
+from eagerly.datasets.limits import size_of
 from eagerly.datasets.steps import EpisodeReturns, Steps, regrouped, transitions_of_flat
 from eagerly.errors import UsageError
 from eagerly.storage.files import RunFiles

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,6 @@ from gymnasium import spaces
 from eagerly.errors import UsageError
 from eagerly.spaces.description import inner_spaces
 from eagerly.spaces.observations import choices_of
-
-# A file may declare up to this many times its own size, plus the slack. Recorded numbers compress
-# by less; files that declare more would only fill memory.
-_MOST_EXPANSION, _SLACK_BYTES = 100, 2**24
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,14 @@ class Field:
         if dtype.kind not in "biuf":
             kind = "objects, which could execute code" if dtype.hasobject else str(dtype)
             raise UsageError(
-                f"{self._path}: {self.name} must contain numbers, such as float32; got {kind}"
+                f"{self._where}: {self.name} must contain numbers, such as float32; got {kind}"
             )
         if shape[1:] != self.shape or not shape or shape[0] < 0:
             expected = ", ".join(map(str, ("N", *self.shape)))
             got = ", ".join(map(str, shape))
-            raise UsageError(f"{self._path}: {self.name} must have shape [{expected}]; got [{got}]")
+            raise UsageError(
+                f"{self._where}: {self.name} must have shape [{expected}]; got [{got}]"
+            )
 
     def begin(self, where: str) -> None:
         """Starts an array of the field, such as that of an episode, named in messages."""
@@ -228,45 +225,6 @@ def _field(path: str, name: str, space: gymnasium.Space[Any], *, bounded: bool) 
     # The bounds of observations are only documentation.
     ends = (space.low, space.high) if bounded else (None, None)
     return Field(path, name, shape, space.dtype, *ends)
-
-
-def check_lengths(path: str, lengths: Mapping[str, int]) -> None:
-    """Validates that all fields have the same number of steps.
-
-    Raises:
-        UsageError: If two fields differ.
-    """
-    (name, length), *others = lengths.items()
-    for other, count in others:
-        if count != length:
-            raise UsageError(
-                f"{path}: all fields must have the same length; got {length:,} steps of {name}, "
-                f"but {count:,} of {other}"
-            )
-
-
-def check_size(path: str, declared: int, stored: int) -> None:
-    """Validates the size of decompressed data.
-
-    Args:
-        path: The data file, for messages.
-        declared: Size of the data in bytes, as its headers declare it.
-        stored: Size of the file in bytes.
-
-    Raises:
-        UsageError: If the file is far too small for the data.
-    """
-    most = _MOST_EXPANSION * stored + _SLACK_BYTES
-    if declared > most:
-        raise UsageError(
-            f"{path}: a file of {stored:,} bytes must contain at most {most:,} bytes of data; its "
-            f"headers declare {declared:,}"
-        )
-
-
-def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Returns the size of an array in bytes, without overflow."""
-    return math.prod(shape) * dtype.itemsize
 
 
 def _place(at: tuple[Any, ...]) -> str:

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,8 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except RunError:
         raise
+    except UnsupportedOperation as error:  # a link or a pipe
+        raise UsageError(f"{path}: {error}") from error
     except (
         OSError,
         ValueError,
@@ -155,4 +158,6 @@ def refusing(path: Path) -> Iterator[None]:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise UsageError(f"{path} must be {_FORMATS}; reading failed: {summary(error)}") from error
+        raise UsageError(
+            f"{path} must be a valid data file; reading failed: {summary(error)}"
+        ) from error

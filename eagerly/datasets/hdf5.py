@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from eagerly.datasets.arrays import ArrayTable
-from eagerly.datasets.fields import Field, Fields, check_lengths, check_size, size_of
+from eagerly.datasets.fields import Field, Fields
+from eagerly.datasets.limits import check_lengths, check_size, size_of
 from eagerly.datasets.steps import EpisodeReturns, Steps, transitions_of_episode
 from eagerly.errors import UsageError
 from eagerly.storage.files import RunFiles
@@ -130,12 +131,9 @@ class Hdf5File:
 
     def _opened(self, group: Any, name: bytes, told: str) -> Any:
         h5py = self._h5py
-        try:
-            kind = group.links.get_info(name).type
-        except KeyError:
-            raise UsageError(
-                f"{told} must be in the file; got no {name.decode(errors='replace')!r}"
-            ) from None
+        if not group.links.exists(name):
+            raise UsageError(f"{told} must be in the file; got no {name.decode()!r}")
+        kind = group.links.get_info(name).type
         if kind != h5py.h5l.TYPE_HARD:
             what = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
             raise UsageError(
