@@ -39,7 +39,7 @@ def test_a_file_in_minaris_layout_is_recorded(run: Path, recorded: Record, tmp_p
     assert f"best policy of {run} (step 150), noise 0.3: 2 episodes of Pendulum-v1" in line
     assert "with 14 steps, return " in line
     assert line.endswith(f": {tmp_path / 'a.hdf5'}")
-    env = open_run(run).environment()()
+    env = open_run(run, None, {}).environment()()
     found = open_dataset(tmp_path / "a.hdf5", env.observation_space, env.action_space)
     assert sum(map(len, found.chunks())) == 14
     assert recorded("b.h5", "--noise", "0.3", "--steps-limit", "7").exit_code == 0
