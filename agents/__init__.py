@@ -16,6 +16,7 @@ from eagerly.importing import import_object, split_name
 _AGENTS = {
     "ddpg": ("ddpg:DDPG", "ddpg_config:DDPGConfig"),
     "td3": ("td3:TD3", "td3_config:TD3Config"),
+    "td3_bc": ("td3_bc:TD3BC", "td3_bc_config:TD3BCConfig"),
     "td7": ("td7:TD7", "td7_config:TD7Config"),
 }
 

@@ -44,9 +44,11 @@ class Statistics(Saved):
         """
         for name, moments in self.moments.items():
             if not moments.count:
+                logged = "agent.normalization.update(observations)"
+                logged = f", or pass logged ones to {logged}" if name == "observations" else ""
                 raise ValueError(
                     f"normalize_{name} is set, but no {name} were recorded: collect with "
-                    "agent.behavior(). Create a custom BehaviorPolicy with "
+                    f"agent.behavior(){logged}. Create a custom BehaviorPolicy with "
                     "normalization=agent.normalization and returns=agent.rewards.returns()"
                 )
         for sync in self._syncs:

@@ -4,6 +4,8 @@ from . import replay as replay
 from .agents.ddpg import DDPG as DDPG
 from .agents.ddpg_config import DDPGConfig as DDPGConfig
 from .agents.td3 import TD3 as TD3
+from .agents.td3_bc import TD3BC as TD3BC
+from .agents.td3_bc_config import TD3BCConfig as TD3BCConfig
 from .agents.td3_config import TD3Config as TD3Config
 from .agents.td7 import TD7 as TD7
 from .agents.td7_config import TD7Config as TD7Config

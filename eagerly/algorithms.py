@@ -17,6 +17,8 @@ from eagerly.agents.outputs import ActionHeadOps
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_bc import TD3BC
+from eagerly.agents.td3_bc_config import TD3BCConfig
 from eagerly.agents.td3_config import TD3Config
 from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
@@ -44,6 +46,7 @@ __all__ = [
     "DDPG",
     "MLP",
     "TD3",
+    "TD3BC",
     "TD7",
     "ActionHeadOps",
     "Actions",
@@ -74,6 +77,7 @@ __all__ = [
     "RunStoppedError",
     "Scalar",
     "Stream",
+    "TD3BCConfig",
     "TD3Config",
     "TD7Config",
     "Tensors",

@@ -71,7 +71,7 @@ def train(
     `train` with the same arguments then resumes the run.
 
     Args:
-        agent: "td3", "td7", "ddpg", or a custom algorithm as "module:Class" or its class.
+        agent: "td3", "td3_bc", "td7", "ddpg", or a custom algorithm as "module:Class" or its class.
         env: A Gymnasium id, "package:id", or a class or function that returns a new environment on
             every call. Instances are not accepted, because a run creates several environments, some
             in other processes or when it is resumed.

@@ -84,7 +84,8 @@ _SMALL: dict[str, dict[str, Any]] = {
         "embedding_size": 12,
         "encoder_hidden_sizes": (16,),
         "copy_every": 60,
-    }
+    },
+    "td3_bc": {"normalize_observations": False},  # by default, it requires statistics
 }
 
 
@@ -171,7 +172,8 @@ def random_transitions(
 def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
     """Returns an agent with the space sizes of HalfCheetah, trained on random transitions."""
     kind = agent_class(name)
-    agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
+    settings = {"normalize_observations": False, "mode": mode, **settings}
+    agent = kind(*spaces(17, 6), kind.Config(**settings), seed=seed)
     buffer = ReplayBuffer(2000, 17, 6, seed=seed)
     buffer.add(random_transitions(2000, (17, 6), seed=seed))
     agent.train(buffer, updates)

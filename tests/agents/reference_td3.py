@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.agents.reference import (
     Adam,
+    Gradient,
     Network,
     actor_gradients,
     critic_gradients,
@@ -58,9 +59,13 @@ class ReferenceTD3:
             self.critics[index] = self.critic_adams[index].step(critic, gradients)
         if self.count % self.delay:
             return
-        gradients = actor_gradients(self.actor, self.critics[0], observation)
+        gradients = self.actor_gradients(observation, action)
         self.actor = self.actor_adam.step(self.actor, gradients)
         self.critic_targets = [
             followed(self.tau, t, c) for t, c in zip(self.critic_targets, self.critics, strict=True)
         ]
         self.actor_target = followed(self.tau, self.actor_target, self.actor)
+
+    def actor_gradients(self, observation: np.ndarray, action: np.ndarray) -> Gradient:
+        """Returns the gradients of the actor's loss. TD3 does not use the recorded actions."""
+        return actor_gradients(self.actor, self.critics[0], observation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -38,14 +38,23 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
+
+
+def _cases(names: Iterable[str]) -> list[Any]:
+    """Returns the names as parameters; some agents are left to the long tests."""
+    # Only the actor's step distinguishes TD3+BC from TD3. test_td3_bc.py tests it.
+    return [pytest.param(n, marks=pytest.mark.long if n == "td3_bc" else ()) for n in names]
+
+
 # Compiling an update takes up to ten seconds, and all agents and modes use the same code for it.
 LONG = {(mode, name) for mode in ("graph", "xla") for name in agent_names()} - {("xla", "td3")}
+LONG |= {("eager", "td3_bc")}
 MODES_AND_AGENTS = [
     pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
     for mode in MODES
     for name in agent_names()
 ]
-EAGER = {("eager", name) for name in agent_names()}
+EAGER = {("eager", name) for name in agent_names()} - LONG
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
     # The case of TD7 is not long, because no other short test compiles TD7.
@@ -58,13 +67,13 @@ SEEDS_AND_AGENTS = [
 PAIRS = tuple(name for name in agent_names() if "tau" in config_class(name).SETTINGS)
 
 
-@pytest.fixture(params=agent_names())
+@pytest.fixture(params=_cases(agent_names()))
 def name(request: pytest.FixtureRequest) -> str:
     """The name of each registered agent in turn."""
     return str(request.param)
 
 
-@pytest.fixture(params=PAIRS)
+@pytest.fixture(params=_cases(PAIRS))
 def pair_name(request: pytest.FixtureRequest) -> str:
     """The name of each agent in `PAIRS` in turn."""
     return str(request.param)
@@ -275,6 +284,8 @@ def test_metrics_have_one_value_per_update_of_their_network(
     metrics = agent.train(filled_buffer(), 5)
     of_critics = {"losses/critic", "values/mean", "values/max", "values/target_mean"}
     of_actor = {"losses/actor", "actions/saturation"}
+    if hasattr(agent.config, "bc_alpha"):
+        of_actor |= {"cloning/error", "cloning/lambda"}
     assert set(metrics) == of_critics | of_actor
     for name, values in metrics.items():
         assert len(values) == (5 // math.lcm(*agent.intervals) if name in of_actor else 5), name
@@ -326,7 +337,13 @@ def test_acting_without_exploration_is_deterministic_and_in_bounds(agent: Agent)
 # All agents explore in the same way, so correlated noise is tested only with TD3.
 @pytest.mark.parametrize(
     ("name", "exploration"),
-    [*((name, "gaussian") for name in agent_names()), ("td3", "ornstein_uhlenbeck")],
+    [
+        *(
+            pytest.param(*each.values, "gaussian", marks=each.marks)
+            for each in _cases(agent_names())
+        ),
+        ("td3", "ornstein_uhlenbeck"),
+    ],
 )
 def test_exploration_adds_noise_of_the_given_size_and_stays_in_bounds(
     name: str, exploration: str
@@ -729,7 +746,7 @@ def test_normalization_cancels_the_units_of_observations(name: str, mode: str) -
     )
 
 
-@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize("name", _cases(agent_names()))
 def test_training_without_recorded_observations_is_rejected(name: str) -> None:
     agent = shared_agent(name, normalize_observations=True)
     with pytest.raises(
@@ -738,7 +755,7 @@ def test_training_without_recorded_observations_is_rejected(name: str) -> None:
         agent.train(filled_buffer(), 4)
 
 
-@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize("name", _cases(agent_names()))
 def test_networks_share_statistics_that_change_only_when_training(
     name: str,
 ) -> None:

@@ -24,13 +24,18 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 MODES = ("eager", "graph")
 OBSERVED = Box(-1, 1, (3,))
 # Agents that support discrete actions.
-NAMES = tuple(n for n in agent_names() if "gumbel_temperature" in config_class(n).SETTINGS)
+NAMES = [
+    pytest.param(name, marks=pytest.mark.long if name == "td3_bc" else ())
+    for name in agent_names()
+    if "gumbel_temperature" in config_class(name).SETTINGS
+]
 MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 
 def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> Agent:
     kind = agent_class(name)
-    small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
+    small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"}
+    small |= {"normalize_observations": False} | settings
     return kind(OBSERVED, action_space, kind.Config(**small), seed=0)
 
 

@@ -31,9 +31,11 @@ from tests.helpers import (
 # --- comparison with a slow NumPy TD3 -------------------------------------------------------
 
 
-def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
+def reference_of(
+    agent: Any, kind: type[reference_td3.ReferenceTD3] = reference_td3.ReferenceTD3
+) -> Any:
     config = agent.config
-    return reference_td3.ReferenceTD3(
+    return kind(
         network_of(agent.actor.network.variables),
         [network_of(agent.critic.network.variables, member) for member in range(config.n_critics)],
         # Keras stores learning rates as float32, regardless of the precision of variables.
@@ -46,7 +48,7 @@ def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
     )
 
 
-def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | None:
+def step_of_divergence(agent: Any, twin: reference_td3.ReferenceTD3) -> str | None:
     pairs = {
         "actor": (network_of(agent.actor.network.variables), twin.actor),
         "actor_target": (network_of(agent.actor.target.variables), twin.actor_target),
@@ -88,7 +90,7 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
         first = tf.constant(update, tf.int64)
         noise = UpdateRandom(0, first, tf.float64).normal((32, 2)).numpy()
         reference.update(*batch, agent.config.target_noise * noise)
-        diverged = _step_of_divergence(agent, reference)
+        diverged = step_of_divergence(agent, reference)
         assert diverged is None, f"diverged in update {update}: {diverged}"
 
 

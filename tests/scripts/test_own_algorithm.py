@@ -158,7 +158,7 @@ def test_metrics_that_differ_between_updates_are_named() -> None:
         ("json:Agent", "agent json:Agent cannot be imported: json is part of the standard library"),
         ("no_such_module:Agent", "No module named 'no_such_module'. Install it, run from"),
         ("redq:REDQConfig", "must be a subclass of eagerly.agents.agent.Agent"),
-        ("redq:", "agent must be one of ddpg, td3, td7, or module:Class"),
+        ("redq:", "agent must be one of ddpg, td3, td3_bc, td7, or module:Class"),
     ],
 )
 def test_invalid_agent_names_are_rejected(

@@ -127,7 +127,10 @@ def test_invalid_input_fails_without_writing_anything(
 
 def test_unknown_agents_and_options_of_resume_are_explained(tmp_path: Path) -> None:
     code, output = invoke(train.main, "sac", "--env", "Long-v0")
-    assert (code, "agent must be one of ddpg, td3, td7, or module:Class; got 'sac'" in output) == (
+    assert (
+        code,
+        "agent must be one of ddpg, td3, td3_bc, td7, or module:Class; got 'sac'" in output,
+    ) == (
         2,
         True,
     )

@@ -34,6 +34,7 @@ def test_agents_that_only_change_learning_have_a_described_actor(name: str) -> N
     ("name", "settings", "expected"),
     [
         ("ddpg", {}, "DDPGConfig"),
+        ("td3_bc", {}, "TD3BCConfig"),
         ("td7", {}, "TD7Config"),
         ("td3", {"memory": "gru", "precision": "mixed_bfloat16"}, "TD3Config"),
     ],

@@ -133,7 +133,10 @@ def test_a_directory_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
             r"num_envs must be at least 1 and at most 4,096; got 0",
         ),
         (lambda d: d["settings"].update(num_envs="3"), "num_envs must be of type int; got '3'"),
-        (lambda d: d.update(agent="ppo"), "one of ddpg, td3, td7, or module:Class; got 'ppo'"),
+        (
+            lambda d: d.update(agent="ppo"),
+            "one of ddpg, td3, td3_bc, td7, or module:Class; got 'ppo'",
+        ),
     ],
 )
 def test_an_invalid_config_is_rejected(tmp_path: Path, change: Any, message: str) -> None:

@@ -185,7 +185,7 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "more than there is": ([(None, "surprise", 1)], "surprise"),
     "the prefix of factories": (
         [(None, "agent", "factory run.evil2:X")],
-        "agent must be one of ddpg, td3, td7, or module:Class; got 'factory run.evil2:X'",
+        "agent must be one of ddpg, td3, td3_bc, td7, or module:Class; got 'factory run.evil2:X'",
     ),
     "a module of the run": ([(None, "agent", "run.evil2:X")], "it is inside the run directory"),
     "a sibling's module": (
