@@ -110,7 +110,7 @@ def value_weight(values: tf.Tensor, alpha: float, mask: tf.Tensor | None = None)
     """
     expect_rank("values", values, 1)
     size = losses.mean(tf.abs(values), mask)
-    return tf.stop_gradient(tf.math.divide_no_nan(tf.cast(alpha, size.dtype), size))
+    return tf.stop_gradient(tf.math.divide_no_nan(tf.constant(alpha, size.dtype), size))
 
 
 def cloning_error(
