@@ -47,9 +47,9 @@ prioritized_exponent prioritized_correction prioritized_correction_updates lap_e
 hindsight hindsight_goals exploration exploration_noise ou_theta exploration_epsilon
 gumbel_temperature logit_penalty action_masks
 
-n_critics policy_delay bc_alpha target_noise target_noise_clip action_layer critic_l2 last_layer_limit
+n_critics policy_delay target_noise target_noise_clip action_layer critic_l2 last_layer_limit
 critic_activation embedding_size encoder_hidden_sizes encoder_activation encoder_learning_rate
-copy_every policy_checkpoints checkpoint_untrained checkpoint_episodes
+copy_every bc_alpha policy_checkpoints checkpoint_untrained checkpoint_episodes
 checkpoint_episodes_after checkpoint_reset
 """
 INSIDE = frozenset(_INSIDE.split())
