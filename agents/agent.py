@@ -30,7 +30,7 @@ from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.running_statistics import Statistics
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
-from eagerly.buffers import Buffer, Layout, replay_buffer
+from eagerly.buffers import Buffer, Layout, Replay, replay_buffer
 from eagerly.importing import FACTORY
 from eagerly.networks import acting_policy
 from eagerly.networks.acting import MemoryPolicy
@@ -440,7 +440,7 @@ class Agent(Algorithm, Saved):
             for path, variable in groups[group].items()
         }
 
-    def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
+    def train(self, buffer: Replay, updates: int) -> dict[str, np.ndarray]:
         """Runs `updates` updates in one compiled call.
 
         A program is traced and compiled once for each value of `updates`, which takes seconds.

@@ -14,7 +14,7 @@ from eagerly.agents.modules import Module
 from eagerly.agents.results import Tensors, check_draws, check_finite, check_names, checked, joined
 from eagerly.agents.schedule import MOST_RUNS, Intervals, Phase, Runs, due_in, parts_of
 from eagerly.agents.update_random import UpdateRandom
-from eagerly.buffers import Buffer
+from eagerly.buffers import Replay
 from eagerly.networks.tracing import traced
 
 _UNROLLED = 4  # programs unroll up to this many consecutive updates, and use a loop for more
@@ -88,7 +88,7 @@ class Learner:
                     f"copies of targets, and {self.updates}, the updates so far; got {updates}"
                 )
 
-    def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    def learn(self, buffer: Replay, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
         """Runs K = `updates` updates.
 
         Returns:

@@ -90,6 +90,21 @@ class VariableCheckpoint:
         check_same(saved, own)
         self._checkpoint.read(prefix).assert_consumed()
 
+    def read_groups(self, prefix: str, groups: Iterable[str]) -> None:
+        """Restores only some groups from the files, which may contain others.
+
+        Raises:
+            ValueError: If a variable is missing or has another shape; nothing is restored.
+        """
+        reader = tf.train.load_checkpoint(prefix)
+        keys = {_name(key): key for key in reader.get_variable_to_shape_map()}
+        own = {f"{group}/{path}": v for group in groups for path, v in self._groups[group].items()}
+        shapes = {name: f"of shape {tuple(variable.shape)}" for name, variable in own.items()}
+        saved = {n: reader.get_tensor(keys[n]) for n in own if n in keys}
+        check_same({n: f"of shape {value.shape}" for n, value in saved.items()}, shapes)
+        for name, variable in own.items():
+            variable.assign(tf.cast(saved[name], variable.dtype))
+
 
 def save_agent(
     path: Path, document: Mapping[str, Any], state: Any, checkpoint: VariableCheckpoint

@@ -7,6 +7,7 @@ import numpy as np
 from eagerly.buffers.accumulators import Accumulator, OneStep
 from eagerly.buffers.frames import FrameLayout, Frames
 from eagerly.buffers.hindsight import FINAL, STRATEGIES, Hindsight
+from eagerly.buffers.mixed import MixedBuffer
 from eagerly.buffers.n_step import NStep
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.prioritized import LAPSampler, ProportionalSampler
@@ -29,10 +30,12 @@ __all__ = [
     "Hindsight",
     "LAPSampler",
     "Layout",
+    "MixedBuffer",
     "NStep",
     "OneStep",
     "PixelReplayBuffer",
     "ProportionalSampler",
+    "Replay",
     "ReplayBuffer",
     "RowLayout",
     "Sample",
@@ -44,6 +47,9 @@ __all__ = [
     "Window",
     "replay_buffer",
 ]
+
+
+Replay = Buffer | MixedBuffer
 
 
 def replay_buffer(

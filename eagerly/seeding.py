@@ -25,6 +25,7 @@ class Stream(enum.IntEnum):
     MODULES = 9
     HINDSIGHT = 10
     CUSTOM = 11  # for algorithms outside this package
+    DATA = 12
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:

@@ -71,9 +71,12 @@ def when(name: str, *values: Any) -> Requirement:
         value = getattr(config, name)
         if value in values if values else value:
             return None
-        return f"--no-{flag[2:]}" if value is False else f"{flag} {value or 'none'}"
+        if isinstance(value, bool):
+            return flag if value else f"--no-{flag[2:]}"
+        return f"{flag} {value or 'none'}"
 
-    return Requirement(f"with {flag} {' or '.join(map(str, values))}".strip(), unmet, name)
+    text = f"with {flag} {' or '.join(map(str, values))}".strip()
+    return Requirement(f"without {flag}" if values == (False,) else text, unmet, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Setting:
     # The setting is used only while networks are built. It has no effect if a custom builder
     # ignores it.
     built: bool = False
+    repeatable: bool = False  # the option can be repeated; commas separate its values
     requires: tuple[Requirement, ...] = ()  # conditions for the setting to have an effect
     name: str = ""  # field name
     kinds: tuple[Any, ...] = ()  # value types, the main one first
@@ -206,7 +210,8 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
         help: Meaning and source of the default, in one line.
         requires: A `Requirement` or a tuple of requirements.
         **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
-            `longest`, `names`, `resumable`, `comparable`, `immutable` and `built`, as in `Setting`.
+            `longest`, `names`, `resumable`, `comparable`, `immutable`, `built` and `repeatable`, as
+            in `Setting`.
     """
     needed = (requires,) if isinstance(requires, Requirement) else requires
     return Setting(default, help, requires=needed, **declaration)

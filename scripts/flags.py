@@ -136,6 +136,8 @@ def _option(setting: Setting, default: Any) -> click.Option:
         default=None,
         help=f"{setting.help}. " + (f"[{shown}]" if shown else ""),
         metavar=_METAVARS.get(kind),
+        multiple=setting.repeatable,
+        callback=(lambda _, __, values: ",".join(values) or None) if setting.repeatable else None,
     )
     option.heading = setting.group.heading  # type: ignore[attr-defined]
     return option

@@ -82,6 +82,8 @@ def train_in(
         others += ("hidden_sizes",)
     if settings.get("evaluations") == "none":
         others += ("evaluate_every_steps",)
+    if settings.get("offline") and "n_step" in settings:  # warmup_steps would be an error
+        others += ("warmup_steps",)
     small = {name: value for name, value in SMALL.items() if name not in others}
     given = small | settings if is_new else settings
     with logged() as lines:

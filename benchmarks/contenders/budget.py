@@ -93,7 +93,8 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
         with Trainer(run, [watch]) as trainer:
             stages["importing the rest, building everything"] = time.time() - mark
             agent, mark = trainer.agent, time.time()
-            host: Any = trainer.collector.environments._collectors
+            environments: Any = trainer.collector.environments
+            host = environments._collectors
             learner: Any = agent.learner
             (group,) = host._groups.values()
             two = (

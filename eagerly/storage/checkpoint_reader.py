@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers import Buffer
+from eagerly.buffers import MixedBuffer, Replay
 from eagerly.errors import RunError, UsageError
 from eagerly.settings import flag_name
 from eagerly.state import unflatten_state
@@ -49,14 +49,17 @@ class Checkpoint:
         for name, component in contents.components.items():
             component.restore(self.state(name))
 
-    def _restore_rows(self, buffer: Buffer) -> None:
+    def _restore_rows(self, buffer: Replay) -> None:
         segments = self.manifest.replay
         for segment in segments:
             rows = self.rows(segment)
             if len(rows) != segment.stop - segment.start:
                 raise ValueError(f"{segment.path} has the wrong number of transitions: {len(rows)}")
             buffer.restore_rows(segment.start, rows)
-        if segments and segments[0].start > buffer.added - len(buffer):
+        oldest = buffer.added - len(buffer)
+        if isinstance(buffer, MixedBuffer):
+            segments, oldest = segments[1:], buffer.added - len(buffer.online)
+        if segments and segments[0].start > oldest:
             raise ValueError(
                 "replay_capacity cannot be increased: the replay buffer is full and older "
                 "transitions were overwritten"

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.buffers import Buffer
+from eagerly.buffers import MixedBuffer, Replay
 from eagerly.errors import RunError
 from eagerly.state import Stateful, flatten_state
 from eagerly.storage.arrays import npy_chunks, npz_chunks
@@ -69,7 +69,7 @@ class Contents:
     """
 
     variables: Variables
-    buffer: Buffer
+    buffer: Replay
     components: Mapping[str, Stateful]
 
 
@@ -168,19 +168,23 @@ class CheckpointWriter:
         return parts
 
     def _append_replay(
-        self, buffer: Buffer, last: Manifest | None, parts: dict[str, dict[str, Any]]
+        self, buffer: Replay, last: Manifest | None, parts: dict[str, dict[str, Any]]
     ) -> tuple[Segment, ...]:
         """Writes the rows added since the last checkpoint, and lists all segments in `parts`."""
-        oldest = buffer.added - len(buffer)
+        oldest, of_data = buffer.added - len(buffer), 0
+        if isinstance(buffer, MixedBuffer):
+            of_data, oldest = buffer.data.added, buffer.added - len(buffer.online)
         replay, saved = (last.replay, last.parts) if last else ((), {})
-        kept = [segment for segment in replay if segment.stop > oldest]
+        kept = [s for s in replay if s.stop > oldest or s.stop <= of_data]
         parts |= {segment.path: saved[segment.path] for segment in kept}
-        start = max(kept[-1].stop if kept else 0, oldest)
-        if start < buffer.added:
-            name = f"replay/{start:012d}-{buffer.added:012d}.npy"
-            self._files.make_folder("replay")
-            parts[name] = self._files.write(name, npy_chunks(buffer.rows(start, buffer.added)))
-            kept.append(Segment(start, buffer.added, name))
+        done = kept[-1].stop if kept else 0
+        # Rows of logged data have a segment of their own, which is never removed.
+        for start, stop in ((done, of_data), (max(done, oldest), buffer.added)):
+            if start < stop:
+                name = f"replay/{start:012d}-{stop:012d}.npy"
+                self._files.make_folder("replay")
+                parts[name] = self._files.write(name, npy_chunks(buffer.rows(start, stop)))
+                kept.append(Segment(start, stop, name))
         return tuple(kept)
 
     def cut_back(self, manifest: Manifest | None) -> None:

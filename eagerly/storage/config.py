@@ -17,6 +17,10 @@ MOST_EPISODES = 10**5  # per evaluation
 _WITH_CHECKPOINTS = when("policy_checkpoints")
 # Values of the setting `evaluations`.
 SEPARATE, SHARED, NO_EVALUATIONS = "separate", "shared", "none"
+_WITH_DATA = when("data")
+_COLLECTING = when("offline", False)
+# Settings that must have their defaults in offline training.
+_OF_COLLECTION = ("num_envs", "rollout_steps", "policy_lag", "collectors", "policy_checkpoints")
 
 
 def _check_collection(config: RunConfig) -> None:
@@ -68,6 +72,21 @@ def _check_evaluation(config: RunConfig) -> None:
         raise ValueError("stop_at_return needs evaluations, but evaluations is none: omit one")
 
 
+def _check_offline(config: RunConfig) -> None:
+    if not config.offline:
+        return
+    if config.evaluations == SHARED:
+        raise ValueError("evaluations must be separate or none with offline; got shared")
+    if not config.data:
+        raise ValueError("offline training needs logged data: add --data")
+    for name in _OF_COLLECTION:
+        value, default = getattr(config, name), getattr(RunConfig, name)
+        if value != default:
+            raise ValueError(
+                f"{name} must be {default} with offline, because nothing is collected; got {value}"
+            )
+
+
 def _check_policy_checkpoints(config: RunConfig) -> None:
     if config.policy_lag and config.policy_checkpoints:
         raise ValueError(
@@ -78,6 +97,7 @@ def _check_policy_checkpoints(config: RunConfig) -> None:
 
 ENVIRONMENT = Group("Environment")
 RUN = Group("Run")
+DATA = Group("Logged data", _check_offline)
 COLLECTION = Group("Collection", _check_collection)
 UPDATES = Group("Updates", _check_updates)
 POLICY_CHECKPOINTS = Group("Policy checkpoints", _check_policy_checkpoints)
@@ -156,6 +176,36 @@ class RunConfig(Settings):
         unit="run directory",
         group=RUN,
     )
+    init_critics: bool = setting(
+        False,
+        "Also initialize the critics, with those of the newest checkpoint of that run",
+        requires=(when("init_from"),),
+        group=RUN,
+    )
+
+    data: str = setting(
+        "",
+        "Logged data for the replay buffer of a new run; can be repeated (docs/data.md)",
+        unit="files or folders",
+        immutable=True,
+        repeatable=True,
+        group=DATA,
+    )
+    data_share: float = setting(
+        0.5,
+        "Share of each batch that is drawn from the data (Ball et al. 2023: 0.5)",
+        at_least=0,
+        at_most=1,
+        requires=(_WITH_DATA, _COLLECTING),
+        group=DATA,
+    )
+    offline: bool = setting(
+        False,
+        "Train on the data only: each step permits updates, but collects nothing",
+        immutable=True,
+        requires=(_WITH_DATA,),
+        group=DATA,
+    )
 
     warmup_steps: int = setting(
         10_000,
@@ -163,6 +213,7 @@ class RunConfig(Settings):
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,
+        requires=(_COLLECTING,),
         group=COLLECTION,
     )
     group_size: int = setting(

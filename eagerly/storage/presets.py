@@ -153,7 +153,7 @@ def write_preset(path: Path, run: Any) -> None:
     import tomlkit
 
     left_out = COMPARABLE | {"env", "env_kwargs", "evaluations", "evaluation_env_kwargs"}
-    left_out |= {"init_from"}
+    left_out |= {"init_from", "init_critics", "data", "offline"}
     defaults, document = new_run_defaults(run.agent), {}
     for name, value in run.settings().items():
         if name not in left_out and value != defaults[name]:

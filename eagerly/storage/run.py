@@ -50,7 +50,7 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
-_CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from"}
+_CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from", "data"}
 _CHECKED_LATER |= {"collectors", "num_collectors", "track"}
 # None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
@@ -71,6 +71,7 @@ class Run:
         overridden: The saved and the new value of each setting to be overridden, by name.
         history: Earlier overrides and their times, as stored in `config.json`.
         preset: Description of the preset used by a new run.
+        data: The logged data: path, SHA-256 digest and number of transitions of each file.
         trusts_init_from: Whether the user trusts the run directory named by `init_from`.
         untrusted: Settings that reach outside the process (`trust.outside_settings`), come only
             from the directory, and are not trusted by the user.
@@ -85,6 +86,7 @@ class Run:
     overridden: dict[str, list[Any]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     preset: str = ""
+    data: list[dict[str, Any]] = field(default_factory=list)
     trusts_init_from: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
     _lock: RunLock | None = None
@@ -215,7 +217,7 @@ class Run:
             "agent": self.agent,
             "settings": self.settings(),
             "history": self.history,
-        }
+        } | ({"data": self.data} if self.data else {})
 
     def write(self, steps: int = 0) -> None:
         """Locks the directory, creating it if needed, and writes `config.json`.
@@ -365,6 +367,7 @@ def _continued(
         is_new=False,
         overridden=changed,
         history=document["history"],
+        data=document.get("data", []),
         trusts_init_from=trusted and "init_from" in given,
         untrusted=untrusted,
     )

@@ -14,6 +14,9 @@ from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.manifest import folders_of, published
 from eagerly.storage.run_settings import check_saved
 
+# Kinds of the values that describe a file of logged data.
+_DATA = {"path": str, "sha256": str, "transitions": int, "episodes": int}
+_MOST_TRANSITIONS = 10**10
 _log = logging.getLogger(__name__)
 FORMAT = 6
 
@@ -143,7 +146,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         RunError: If another release of eagerly wrote it.
     """
     kinds = {"format": int, "agent": str, "settings": dict, "history": list}
-    if unknown := document.keys() - kinds.keys():
+    if unknown := document.keys() - kinds.keys() - {"data"}:
         raise ValueError(f"it has unknown keys: {sorted(unknown)}")
     for key, kind in kinds.items():
         if not isinstance(document.get(key), kind):
@@ -152,6 +155,15 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
     for entry in document["history"]:
         if not _is_override(entry):
             raise ValueError(f"history has an invalid entry: {entry!r}")
+    for entry in (data := document.get("data", [])):
+        if not (
+            isinstance(entry, dict)
+            and {name: type(value) for name, value in entry.items()} == _DATA
+            and 0 < entry["episodes"] <= entry["transitions"] < _MOST_TRANSITIONS
+        ):
+            raise ValueError(f"data has an invalid entry: {entry!r}")
+    if bool(data) != bool(document["settings"].get("data")):
+        raise ValueError("data must describe the files of the setting data")
     return document
 
 

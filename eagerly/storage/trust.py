@@ -98,6 +98,7 @@ OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "env_kwargs": bool,  # only the environment knows their effect
         "evaluation_env_kwargs": bool,
         "init_from": bool,
+        "data": bool,
         "collectors": lambda kind: kind != HERE,
         "num_collectors": bool,
         "track": bool,
@@ -178,6 +179,8 @@ def described(named: Mapping[str, Any]) -> str:
         found.append(f"pass {kwargs} to its evaluation environment")
     if "init_from" in named:
         found.append(f"start from the policy of {_cut(json.dumps(named['init_from']))}")
+    if "data" in named:
+        found.append(f"read logged data from {_cut(json.dumps(named['data']))}")
     if "track" in named:
         found.append(f"send its curves to {_cut(json.dumps(named['track']))}")
     for name in sorted(named.keys() - OUTSIDE.keys()):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import algorithm_errors
-from eagerly.buffers import Buffer
+from eagerly.buffers import Accumulator, Replay
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, UsageError
 from eagerly.importing import imported_for
-from eagerly.seeding import Stream, seed_sequence
 from eagerly.state import Stateful
 from eagerly.storage.checkpoint_reader import Checkpoint
-from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
 from eagerly.storage.tracking import check_tracker
 from eagerly.training.best_policy import BestPolicyTracker
@@ -30,12 +29,12 @@ from eagerly.training.evaluation import single_blas_thread
 from eagerly.training.first_environment import CHECKED, FirstEnvironment
 from eagerly.training.goal_replay import make_hindsight
 from eagerly.training.hardware import check_precision, set_device, set_threads
+from eagerly.training.logged_data import load, make_buffer
 from eagerly.training.memory_requirements import (
-    available_memory,
     check_buffer,
     check_networks_and_processes,
-    gigabytes,
 )
+from eagerly.training.offline import OfflineCollector
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.summaries import Summaries
 from eagerly.training.update_budget import UpdateBudget
@@ -52,6 +51,7 @@ class Assembly:
     Attributes:
         agent: The agent.
         buffer: The replay buffer, empty.
+        load_data: Adds the logged data to the buffer of a new run; None without data.
         collector: Collects rollouts. Its environments are not reset yet.
         budget: Decides when updates are made.
         policies: The evaluated policy and the best policy so far.
@@ -61,8 +61,9 @@ class Assembly:
     """
 
     agent: Agent
-    buffer: Buffer
-    collector: Collector
+    buffer: Replay
+    load_data: Callable[[], None] | None
+    collector: Collector | OfflineCollector
     budget: UpdateBudget
     policies: BestPolicyTracker
     summaries: Summaries
@@ -141,11 +142,59 @@ def assemble(
             f"{run.agent} has its own update schedule, which is incompatible with "
             "--policy-checkpoints (updates at the end of an episode): omit --policy-checkpoints"
         )
-    buffer = _buffer(config, agent)
     with watchdog.calling(f"reading the goals of environment {first.name!r}", patience=100):
         accumulator, info_keys = make_hindsight(
             agent, first.with_goals(), first.name, seed=config.seed
         )
+    buffer = make_buffer(run, agent)
+    load_data = None
+    if config.data:
+        if info_keys:
+            raise UsageError(
+                f"hindsight replay in {first.name!r} needs info[{info_keys[0]!r}], which logged "
+                "data does not contain: add --hindsight none"
+            )
+        load_data = partial(load, run, agent, buffer, accumulator)
+    ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
+    budget = kept or (agent.Budget or UpdateBudget)(ratio, per_call)
+    if config.offline:
+        collector: Collector | OfflineCollector = OfflineCollector(observations, actions)
+    else:
+        collector = _collector(
+            run, agent, buffer, accumulator, info_keys, first, budget, repeats, watchdog, opened
+        )
+    if run.is_new and config.steps <= config.warmup_steps and not config.offline:
+        _log.warning(
+            f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
+            f"which is {config.warmup_steps} (preset {run.preset})"
+        )
+    return Assembly(
+        agent,
+        buffer,
+        load_data,
+        collector,
+        budget,
+        BestPolicyTracker(agent, kept),
+        Summaries(config),
+        first.for_evaluation,
+        camera,
+    )
+
+
+def _collector(
+    run: Run,
+    agent: Agent,
+    buffer: Replay,
+    accumulator: Accumulator,
+    info_keys: Sequence[str],
+    first: FirstEnvironment,
+    budget: UpdateBudget,
+    repeats: bool | None,
+    watchdog: Watchdog,
+    opened: ExitStack,
+) -> Collector:
+    """Creates the collector and its environments."""
+    config = run.config
     if config.policy_lag:  # a background thread steps the environments
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
@@ -159,16 +208,14 @@ def assemble(
         num_collectors=config.num_collectors,
         allow_different=config.allow_different_collectors,
         watchdog=watchdog,
-        timeout=timeout,
+        timeout=config.environment_timeout_seconds,
         restorable=config.restore_episodes == "yes",
         repeats=repeats,
         info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
-    ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
-    budget = kept or (agent.Budget or UpdateBudget)(ratio, per_call)
     try:
-        collector = Collector(
+        return Collector(
             agent,
             environments,
             buffer,
@@ -180,38 +227,3 @@ def assemble(
         )
     except ValueError as error:  # an incompatible accumulator or policy lag
         raise UsageError(str(error)) from error
-    if run.is_new and config.steps <= config.warmup_steps:
-        _log.warning(
-            f"all {config.steps} steps are random and nothing is learned: reduce --warmup-steps, "
-            f"which is {config.warmup_steps} (preset {run.preset})"
-        )
-    return Assembly(
-        agent,
-        buffer,
-        collector,
-        budget,
-        BestPolicyTracker(agent, kept),
-        Summaries(config),
-        first.for_evaluation,
-        camera,
-    )
-
-
-def _buffer(config: RunConfig, agent: Agent) -> Buffer:
-    """Creates the replay buffer. Memory pages are committed only as it fills."""
-    sampling = seed_sequence(config.seed, Stream.SAMPLING)
-    try:
-        buffer = agent.replay_buffer(config.replay_capacity, seed=sampling)
-    except TypeError as error:  # the buffer does not support the sampler
-        raise UsageError(str(error)) from error
-    except (MemoryError, ValueError) as error:  # more than the system can allocate
-        raise RunError(
-            f"cannot allocate replay_capacity {config.replay_capacity}: {error}; "
-            f"{gigabytes(available_memory())} available: reduce --replay-capacity"
-        ) from error
-    if len(buffer):  # a resumed run would add them twice
-        raise UsageError(
-            f"{type(agent).__name__}.replay_buffer must return an empty buffer; got {len(buffer)} "
-            "rows: add them in a callback's on_begin, when training.steps is 0"
-        )
-    return buffer

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
-from eagerly.buffers import Buffer
+from eagerly.buffers import Replay
 from eagerly.environments.group import Rollout
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
@@ -38,7 +38,7 @@ class TrainerView(Protocol):
 
     run: Run
     agent: Agent
-    buffer: Buffer
+    buffer: Replay
     budget: UpdateBudget
     policies: BestPolicyTracker
 

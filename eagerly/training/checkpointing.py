@@ -108,6 +108,8 @@ class Checkpoints:
         except ValueError as error:
             raise UsageError(f"--updates-per-call: {error}") from error
         if not newest:
+            if parts.load_data:
+                parts.load_data()
             parts.collector.begin()
 
     def _restore(self, saved: Checkpoint) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.agents.agent_settings import NO_HINDSIGHT
-from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
+from eagerly.buffers import Accumulator, Replay, RowLayout, Transition
 from eagerly.buffers.replay import RowWriter
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
@@ -65,7 +65,7 @@ class Collector:
         self,
         agent: Agent,
         environments: Environments,
-        buffer: Buffer,
+        buffer: Replay,
         *,
         warmup_steps: int = 0,
         warmup_ends_with_episode: bool = False,
@@ -126,7 +126,7 @@ class Collector:
         cls,
         agent: Agent,
         env: str | Callable[..., gymnasium.Env[Any, Any]],
-        buffer: Buffer,
+        buffer: Replay,
         *,
         num_envs: int = 1,
         group_size: int = 0,

@@ -37,7 +37,8 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     The source is that run's best policy, or its latest if it has no best policy yet. Statistics for
     observation normalization are copied as well. The target networks of the policy's networks get
     the same weights. If the policy contains target networks, their online networks get the same
-    weights, too. Critics, optimizers and everything else keep their initial state.
+    weights, too. With `init_critics`, the critics and their targets are copied as well, from the
+    newest checkpoint. Optimizers and everything else keep their initial state.
 
     If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
     the spaces differ but have the same sizes, a warning is logged.
@@ -79,9 +80,13 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         if agent.normalization is not None:
             statistics = saved.state("agent")["statistics"]["moments"]
             agent.normalization.moments.restore(statistics["observations"])
+        if run.config.init_critics:
+            critics = [name for name in agent.modules.networks() if name.startswith("critic")]
+            with saved.networks_prefix() as prefix:
+                agent.checkpoint.read_groups(prefix, critics)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--init-from: the actor of {run_dir} is incompatible with this run's: {error}"
+            f"--init-from: the networks of {run_dir} are incompatible with this run's: {error}"
         ) from error
     _spread(agent)
     agent.refresh()

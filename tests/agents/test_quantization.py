@@ -40,7 +40,7 @@ def ranges_of(agent: Agent, group: str = "actor") -> list[np.ndarray]:
             {"activation": "elu"},
             r"only with --activation relu; got --activation elu",
         ),
-        ({"layer_norm": True}, r"only with --layer-norm False; got --layer-norm True"),
+        ({"layer_norm": True}, r"only without --layer-norm; got --layer-norm"),
         ({"precision": "float64"}, r"only with --precision float32; got --precision float64"),
         ({"precision": "mixed_bfloat16"}, r"only with --precision float32; got --precision mixed"),
         (

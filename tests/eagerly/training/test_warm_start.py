@@ -29,7 +29,7 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
 ) -> None:
     settings: dict[str, Any] = {"normalize_observations": normalized, "warmup_steps": 40}
     settings |= {"replay_ratio": 0.04, "evaluate_every_steps": 70}
-    train("first", **settings, actor_learning_rate=0.03, steps=150)
+    first = train("first", **settings, actor_learning_rate=0.03, steps=150)
     policy = load_policy(tmp_path / "first")
     trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=30)
     line = f"starts with the policy of {tmp_path / 'first'} from step {policy.steps}"
@@ -38,6 +38,12 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
         np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
+    given = {"seed": 1, "init_from": str(tmp_path / "first"), "steps": 30}
+    whole = train("whole", **settings, **given, init_critics=True)
+    for name in ("critic", "critic_target"):
+        own, theirs = (t.agent.modules.networks()[name].trainable_variables for t in (whole, first))
+        for mine, source in zip(own, theirs, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), source.numpy())
     longer = {"seed": 1, "init_from": str(tmp_path / "first")}
     straight = train("straight", **settings, **longer, steps=100)
     _same(train("second", steps=100), straight)
@@ -53,10 +59,10 @@ def test_an_invalid_run_or_incompatible_actor_is_rejected(train: TrainRun, tmp_p
         train(init_from=str(tmp_path / "nothing"))
     train("first", steps=50)
     with pytest.raises(
-        RunError, match=r"(?s)--init-from: the actor of .*first is incompatible with this"
+        RunError, match=r"(?s)--init-from: the networks of .*first are incompatible with this"
     ):
         train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
-    with pytest.raises(RunError, match="is incompatible with this run's"):
+    with pytest.raises(RunError, match="are incompatible with this run's"):
         train(init_from=str(tmp_path / "first"), normalize_observations=True)
     with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
         train(init_from=str(tmp_path / "first"), activation="tanh")
@@ -89,7 +95,7 @@ def test_an_unquantized_policy_can_initialize_a_quantized_run_but_not_vice_versa
     np.testing.assert_allclose(np.transpose([low, high])[:4], ranges, 1e-5, 2.0**-10)
     assert not second.agent.acting._quantization.is_first()
     train("third", steps=50, quantize="int8", **common)
-    with pytest.raises(RunError, match="is incompatible with this run's: trained networks cannot"):
+    with pytest.raises(RunError, match="are incompatible with this run's: trained networks cannot"):
         train("fourth", init_from=str(tmp_path / "third"), **common)
 
 

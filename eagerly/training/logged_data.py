@@ -1,0 +1,133 @@
+"""Creates the replay buffer of a run, and fills it with logged data."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from eagerly.agents.agent import Agent
+from eagerly.buffers import Accumulator, Buffer, MixedBuffer, OneStep, Replay, Transition
+from eagerly.datasets import Dataset, Transitions, open_dataset
+from eagerly.errors import RunError, UsageError
+from eagerly.seeding import Stream, seed_sequence
+from eagerly.storage.run import Run
+from eagerly.training.memory_requirements import available_memory, gigabytes
+
+_log = logging.getLogger(__name__)
+
+
+def make_buffer(run: Run, agent: Agent) -> Replay:
+    """Creates the replay buffer of a run, with a separate part for logged data, if it has data.
+
+    Raises:
+        RunError: As in `describe`; also if the buffer does not fit into memory.
+    """
+    config = run.config
+    online = _empty_buffer(
+        config.replay_capacity, agent, seed_sequence(config.seed, Stream.SAMPLING)
+    )
+    if not config.data:
+        return online
+    run.data = run.data or describe(run, agent)
+    transitions, episodes = (sum(each[n] for each in run.data) for n in ("transitions", "episodes"))
+    # Buffers that keep episodes store the last observation of each in a row of its own.
+    rows = transitions * agent.config.rows_per_step + episodes
+    data = _empty_buffer(rows, agent, seed_sequence(config.seed, Stream.DATA))
+    return data if config.offline else MixedBuffer(data, online, config.data_share)
+
+
+def _empty_buffer(capacity: int, agent: Agent, seed: np.random.SeedSequence) -> Buffer:
+    """Creates a replay buffer. Memory pages are committed only as it fills."""
+    try:
+        buffer = agent.replay_buffer(capacity, seed=seed)
+    except TypeError as error:  # the buffer does not support the sampler
+        raise UsageError(str(error)) from error
+    except (MemoryError, ValueError) as error:  # more than the system can allocate
+        raise RunError(
+            f"cannot allocate a replay buffer of {capacity} rows: {error}; "
+            f"{gigabytes(available_memory())} available: reduce --replay-capacity"
+        ) from error
+    if len(buffer):  # a resumed run would add them twice
+        raise UsageError(
+            f"{type(agent).__name__}.replay_buffer must return an empty buffer; got {len(buffer)} "
+            "rows: add them in a callback's on_begin, when training.steps is 0"
+        )
+    return buffer
+
+
+def describe(run: Run, agent: Agent) -> list[dict[str, Any]]:
+    """Reads and validates the data that the setting `data` names.
+
+    Returns:
+        The path, SHA-256 digest and numbers of transitions and episodes of each file or folder.
+
+    Raises:
+        RunError: If it cannot be read, is damaged, does not fit the spaces of the agent, or comes
+            from a run directory that the user does not trust.
+    """
+    run.check_trusted("data")
+    found = []
+    for dataset in _datasets(run, agent):
+        for _ in dataset.chunks():
+            pass
+        summary = dataset.summary
+        assert summary is not None
+        _log.info("data %s: %s", dataset.path, summary)
+        counts = {"transitions": summary.transitions, "episodes": summary.episodes}
+        found.append({"path": str(dataset.path), "sha256": dataset.sha256(), **counts})
+    return found
+
+
+def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> None:
+    """Adds the data to the buffer of a new run, episode by episode.
+
+    Each step also counts once in the statistics that normalize observations and rewards.
+
+    Args:
+        run: The run. `run.data` is the result of `describe`.
+        agent: Its agent.
+        buffer: Its buffer. A `MixedBuffer` stores the data apart from other rows.
+        accumulator: Converts steps to transitions. It must have no pending steps.
+
+    Raises:
+        RunError: If the data has changed since `describe`.
+    """
+    if isinstance(buffer, MixedBuffer):
+        buffer = buffer.data
+    behavior = agent.behavior()
+    in_chunks = isinstance(accumulator, OneStep) and not (buffer.keeps_episodes or behavior.counts)
+    for dataset, known in zip(_datasets(run, agent), run.data, strict=True):
+        if dataset.sha256() != known["sha256"]:
+            raise UsageError(f"{dataset.path} has changed since the run began: start a new run")
+        for chunk in dataset.chunks():
+            steps, ended = _converted(agent, chunk)
+            count = len(ended)
+            for part in (
+                [slice(count)] if in_chunks else map(slice, range(count), range(1, count + 1))
+            ):
+                step = Transition(*(values[part] for values in steps))
+                if behavior.counts:
+                    behavior.count(step.observation, step.reward, ended[part])
+                rows, ends = accumulator.accumulate(step, ended[part])
+                if len(ends):
+                    buffer.add(rows, ends)
+
+
+def _datasets(run: Run, agent: Agent) -> list[Dataset]:
+    spaces = agent.observations.space, agent.actions.space
+    return [open_dataset(path, *spaces) for path in run.config.data.split(",")]
+
+
+def _converted(agent: Agent, chunk: Transitions) -> tuple[Transition, np.ndarray]:
+    """Returns transitions in the form that buffers store, and which of them end episodes."""
+    steps = Transition(
+        agent.observations.flatten(chunk.observations),
+        agent.actions.from_environment(chunk.actions),
+        chunk.rewards,
+        # Only a termination ends the return: a truncated episode would have continued.
+        agent.config.discount * ~chunk.terminated,
+        agent.observations.flatten(chunk.next_observations),
+    )
+    return steps, chunk.terminated | chunk.truncated

@@ -1,0 +1,62 @@
+"""Batches from logged data and a replay buffer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import LAPSampler, MixedBuffer, ReplayBuffer, Transition
+
+
+def filled(buffer: ReplayBuffer, first: int, count: int) -> ReplayBuffer:
+    """Adds transitions whose rewards are consecutive numbers."""
+    rewards = np.arange(first, first + count, dtype=np.float32)
+    zeros = np.zeros((count, 1))
+    buffer.add(Transition(zeros, zeros, rewards, np.ones(count), zeros))
+    return buffer
+
+
+def mixed(share: float, *, online: int = 0, capacity: int = 4, is_lap: bool = False) -> MixedBuffer:
+    samplers = [LAPSampler(seed, exponent=1.0) if is_lap else None for seed in range(2)]
+    data = filled(ReplayBuffer(10, 1, 1, seed=1, sampler=samplers[0]), 0, 10)
+    found = MixedBuffer(data, ReplayBuffer(capacity, 1, 1, sampler=samplers[1]), share)
+    for number in range(online):
+        filled(found, 100 + number, 1)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(("share", "of_data"), [(0.0, 0), (0.5, 4), (0.3, 2), (1.0, 8)])
+def test_a_share_of_each_batch_is_from_the_data(share: float, of_data: int) -> None:
+    rewards = mixed(share, online=6).sample(3, 8).reward
+    assert (rewards[:, :of_data] < 10).all()
+    assert set(rewards[:, of_data:].ravel().tolist()) <= {102.0, 103.0, 104.0, 105.0}
+
+
+def test_all_samples_are_from_the_data_while_the_replay_buffer_is_empty() -> None:
+    buffer = mixed(0.5)
+    assert (buffer.sample(2, 8).reward < 10).all()
+    assert (len(buffer), buffer.added) == (10, 10)
+
+
+def test_the_ring_never_overwrites_the_data_and_both_are_restored() -> None:
+    buffer = mixed(0.5, online=6)
+    assert (len(buffer), buffer.added) == (14, 16)
+    buffer.draw(1, 4)
+    parts = buffer.rows(0, 10), buffer.rows(12, 16)
+    with pytest.raises(ValueError, match="rows 1 to 6 are not stored"):
+        buffer.rows(11, 16)
+    restored = MixedBuffer(ReplayBuffer(10, 1, 1, seed=1), ReplayBuffer(4, 1, 1), 0.5)
+    restored.restore_rows(0, parts[0])
+    restored.restore_rows(12, parts[1])
+    restored.restore(buffer.state())
+    np.testing.assert_array_equal(restored.draw(2, 6).rows, buffer.draw(2, 6).rows)
+    with pytest.raises(ValueError, match="the first rows must be the rows of the data, at most 10"):
+        MixedBuffer(ReplayBuffer(10, 1, 1), ReplayBuffer(4, 1, 1), 0.5).restore_rows(12, parts[1])
+
+
+def test_feedback_reaches_the_sampler_of_each_row() -> None:
+    buffer = mixed(0.5, online=4, is_lap=True)
+    rewards = buffer.sample(1, 4).reward
+    errors = np.where(rewards == rewards[0, 0], 1e6, 1e-9)
+    buffer.feedback({"td_error": errors})
+    assert (buffer.sample(1, 40).reward[0, :20] == rewards[0, 0]).mean() > 0.9

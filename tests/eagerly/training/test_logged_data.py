@@ -1,0 +1,88 @@
+"""Runs with logged data: next to collected data, and offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.buffers import MixedBuffer
+from eagerly.errors import RunError
+from eagerly.storage.digests import digests
+from tests.small_runs import TrainRun
+
+STEPS = 200  # of an episode
+
+
+def log(path: Path, episodes: int = 2, **changed: Any) -> str:
+    """Writes episodes of Pendulum-v1 with random actions."""
+    env, random = gymnasium.make("Pendulum-v1"), np.random.default_rng(0)
+    rows: dict[str, list[Any]] = {name: [] for name in ("observations", "actions", "rewards")}
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=episode)
+        for _ in range(STEPS):
+            action = random.uniform(-2, 2, 1).astype(np.float32)
+            rows["observations"].append(observation)
+            observation, reward, *_ = env.step(action)
+            rows["actions"].append(action)
+            rows["rewards"].append(reward)
+    env.close()
+    ends = np.arange(1, episodes * STEPS + 1) % STEPS == 0
+    arrays = {**rows, "terminals": np.zeros_like(ends), "timeouts": ends, **changed}
+    np.savez(path, **{name: np.asarray(values) for name, values in arrays.items()})
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({"normalize_observations": True}, 398),
+        ({"offline": True, "n_step": 3}, 398),
+        pytest.param(
+            {"memory": "gru", "memory_units": 4, "sequence_length": 4, "sequences_per_update": 4},
+            400,
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=["mixed", "offline", "memory"],
+)
+def test_a_run_continues_exactly_without_the_file(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any], rows: int
+) -> None:
+    settings = {"data": log(tmp_path / "data.npz"), **settings}
+    settings |= {"replay_capacity": 120, "evaluate_every_steps": 100}
+    straight = train("straight", steps=300, **settings)
+    buffer = straight.buffer
+    data = buffer.data if isinstance(buffer, MixedBuffer) else buffer
+    assert data.added == len(data) == rows
+    assert (
+        f"data {tmp_path / 'data.npz'}: 398 transitions of 400 steps in 2 episodes"
+        in (straight.lines[0])
+    )
+    train("stopped", steps=150, **settings)
+    (tmp_path / "data.npz").unlink()
+    resumed = train("stopped", steps=300)
+    assert digests(resumed.run.path) == digests(straight.run.path)
+    document = json.loads((tmp_path / "stopped" / "config.json").read_text())
+    (found,) = document["data"]
+    assert (found["transitions"], found["episodes"], len(found["sha256"])) == (398, 2, 64)
+
+
+def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_path: Path) -> None:
+    data = log(tmp_path / "data.npz", episodes=1)
+    wide = log(tmp_path / "wide.npz", episodes=1, actions=np.full((STEPS, 1), 3.0))
+    for settings, message in (
+        ({"data": str(tmp_path / "none.npz")}, "got no such file"),
+        ({"data": f"{data},{wide}"}, r"wide\.npz.* 3"),
+        ({"offline": True}, "offline training needs logged data: add --data"),
+        ({"data": data, "offline": True, "num_envs": 2}, "num_envs must be 1 with offline"),
+        ({"data": data, "offline": True}, "warmup_steps has an effect only without --offline"),
+        ({"data_share": 0.1}, "data_share has an effect only with --data; got --data none"),
+    ):
+        with pytest.raises(RunError, match=message):
+            train(**settings)
+    assert not (tmp_path / "run").exists()
