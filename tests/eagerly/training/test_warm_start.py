@@ -41,9 +41,10 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
     given = {"seed": 1, "init_from": str(tmp_path / "first"), "steps": 30}
     whole = train("whole", **settings, **given, init_critics=True)
     for name in ("critic", "critic_target"):
-        own, theirs = (t.agent.modules.networks()[name].trainable_variables for t in (whole, first))
+        own, theirs = (t.agent.modules.networks()[name].variables for t in (whole, first))
         for mine, source in zip(own, theirs, strict=True):
-            np.testing.assert_array_equal(mine.numpy(), source.numpy())
+            if "normalization" not in mine.path:  # statistics are applied before the first update
+                np.testing.assert_array_equal(mine.numpy(), source.numpy())
     longer = {"seed": 1, "init_from": str(tmp_path / "first")}
     straight = train("straight", **settings, **longer, steps=100)
     _same(train("second", steps=100), straight)
