@@ -21,7 +21,7 @@ from eagerly.datasets.formats import (
     names_of,
     refusing,
 )
-from eagerly.datasets.hdf5 import hdf5_file
+from eagerly.datasets.hdf5 import has_episodes, hdf5_file
 from eagerly.datasets.limits import size_of
 from eagerly.datasets.steps import EpisodeReturns, Steps, regrouped, transitions_of_flat
 from eagerly.errors import UsageError
@@ -106,7 +106,7 @@ class Dataset:
         self.summary: Summary | None = None
         with refusing(path):
             found = found_names(kind, file)
-            if kind == "hdf5" and any(name.startswith("episode_") for name in found):
+            if kind == "hdf5" and has_episodes(found):
                 self.kind = "minari"
             prefix = names_of(self.kind).next_observations
             self._stores_next = bool(prefix) and any(name.startswith(prefix) for name in found)

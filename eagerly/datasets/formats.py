@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import UnsupportedOperation
@@ -13,9 +11,10 @@ from typing import Any
 from eagerly.datasets.arrays import folder_names, folder_table, npz_names, npz_table
 from eagerly.datasets.csv_table import csv_columns, csv_table
 from eagerly.datasets.fields import CSV, D4RL, MINARI, Fields, Names
-from eagerly.datasets.hdf5 import hdf5_file
+from eagerly.datasets.hdf5 import has_episodes, hdf5_file
 from eagerly.datasets.steps import Steps
 from eagerly.errors import RunError, UsageError, summary
+from eagerly.sanitizing import sanitize
 
 _FORMATS = (
     "a .npz, .hdf5, .h5 or .csv file, a folder of .npy files, or a Minari folder with "
@@ -75,7 +74,7 @@ def check_names(path: str, kind: str, fields: Fields, found: set[str]) -> None:
     if kind == "csv":  # `CsvTable` validates the names of columns
         return
     if kind == "minari":
-        if not any(name.startswith("episode_") for name in found):
+        if not has_episodes(found):
             raise UsageError(f"{path} must contain episode_0 and so on; got no episode")
         return
     needed = [field.name for field in fields]
@@ -141,23 +140,12 @@ def refusing(path: Path) -> Iterator[None]:
     """Converts the errors of libraries that read damaged files to a `UsageError` in one line."""
     try:
         yield
-    except RunError:
-        raise
+    except RunError as error:
+        # Names in the file may contain control characters.
+        raise UsageError(sanitize(str(error), lines=False)) from error
     except UnsupportedOperation as error:  # a link or a pipe
         raise UsageError(f"{path}: {error}") from error
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        RuntimeError,
-        EOFError,
-        OverflowError,
-        SyntaxError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise UsageError(
-            f"{path} must be a valid data file; reading failed: {summary(error)}"
-        ) from error
+    except Exception as error:  # data files are untrusted input
+        what = f"{path} must be a valid data file"
+        reason = sanitize(summary(error), lines=False)
+        raise UsageError(f"{what}; reading failed: {reason}") from error

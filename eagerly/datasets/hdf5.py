@@ -7,7 +7,7 @@ attribute is read, such as the environment specification of a Minari file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 _MOST_CHUNK_BYTES = 2**26  # a chunk is decompressed as a whole
 _METADATA_BYTES = 2**21
 _EPISODE = re.compile(rb"episode_(\d{1,18})")
+
+
+def has_episodes(names: Collection[str]) -> bool:
+    """Returns whether the names in the root group are those of Minari's layout."""
+    return any(_EPISODE.fullmatch(name.encode(errors="replace")) for name in names)
 
 
 def h5py_module() -> Any:

@@ -129,6 +129,7 @@ NESTED = spaces.Dict(
         "robot": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]),
     }
 )
+NOTHING = np.zeros(0)
 CHOICES = spaces.Dict({"grip": spaces.Discrete(2), "move": ACTIONS})
 
 
@@ -170,6 +171,11 @@ def test_other_arrays_and_columns_are_ignored(tmp_path: Path) -> None:
     for name in ("a.npz", "a.csv"):
         data = joined(open_dataset(tmp_path / name, OBSERVATIONS, ACTIONS))
         assert first(data["observations"]) == [0, 1, 2, 3, 4]
+
+
+def test_other_datasets_in_a_file_of_d4rl_are_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path, "hdf5", arrays() | {"episode_returns": np.zeros(3), "infos/x": NOTHING})
+    assert open_dataset(path, OBSERVATIONS, ACTIONS).kind == "hdf5"
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:

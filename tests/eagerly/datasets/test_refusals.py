@@ -263,6 +263,8 @@ CASES: dict[str, tuple[Build, str]] = {
     "negative": (zipped(content=described("(-7, -2)") + bytes(56)), "without negative numbers"),
     "code": (zipped(content=header("__import__('os').abort()\n")), "reading failed: malformed"),
     "long header": (zipped(content=header(" " * 60_000)), "reading failed"),
+    "open bracket": (zipped(content=header("{'shape': (\n")), "reading failed"),
+    "control characters": (changed(**{"a\nb": SCALARS, "actions": None}), r"got a\nb"),
     "Fortran": (zipped(content=described("(7, 2)", fortran=True) + bytes(56)), "Fortran order"),
     "version": (zipped(content=b"\x93NUMPY\x09\x00" + bytes(9)), "format version 1 or 2"),
     "short": (zipped(content=described("(7, 2)") + bytes(55)), "declares; got 55"),
