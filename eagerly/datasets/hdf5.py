@@ -129,16 +129,17 @@ class Hdf5File:
         if shape is None:
             raise UsageError(f"{told} must be an array; got an empty dataset")
         field.check(shape, dtype)
-        self._check_storage(found, told)
+        self._check_storage(found, shape, dtype, told)
         self._declared += size_of(shape, dtype)
         check_size(str(self._path), self._declared, self._size)
-        return _Column(h5py.Dataset(found))
+        return _Column(h5py, found, shape, dtype)
 
     def _opened(self, group: Any, name: bytes, told: str) -> Any:
         h5py = self._h5py
-        if not group.links.exists(name):
-            raise UsageError(f"{told} must be in the file; got no {name.decode()!r}")
-        kind = group.links.get_info(name).type
+        try:
+            kind = group.links.get_info(name).type
+        except (KeyError, RuntimeError):
+            raise UsageError(f"{told} must be in the file; got no {name.decode()!r}") from None
         if kind != h5py.h5l.TYPE_HARD:
             what = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
             raise UsageError(
@@ -146,13 +147,15 @@ class Hdf5File:
             )
         return h5py.h5o.open(group, name)
 
-    def _check_storage(self, dataset: Any, told: str) -> None:
+    def _check_storage(
+        self, dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], told: str
+    ) -> None:
         h5d, plist = self._h5py.h5d, dataset.get_create_plist()
         layout = plist.get_layout()
         if layout == h5d.VIRTUAL or plist.get_external_count():
             what = "a virtual dataset" if layout == h5d.VIRTUAL else "a dataset in another file"
             raise UsageError(f"{told} must be stored in place; got {what}: copy the data")
-        if not dataset.get_storage_size() and all(dataset.shape):
+        if not dataset.get_storage_size() and all(shape):
             raise UsageError(f"{told} must contain data; got a dataset that was never written")
         for index in range(plist.get_nfilters()):
             number, _, _, label = plist.get_filter(index)
@@ -163,7 +166,7 @@ class Hdf5File:
                     f"got filter {number} ({text})"
                 )
         if layout == h5d.CHUNKED:
-            size = size_of(plist.get_chunk(), dataset.dtype)
+            size = size_of(plist.get_chunk(), dtype)
             if size > _MOST_CHUNK_BYTES:
                 raise UsageError(
                     f"{told} must have chunks of at most {_MOST_CHUNK_BYTES:,} bytes; got {size:,}"
@@ -171,17 +174,31 @@ class Hdf5File:
 
 
 class _Column:
-    """A dataset that is read row by row."""
+    """A dataset that is read row by row, through h5py's low-level interface, which is faster.
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset, self._place = dataset, 0
-        self.shape: tuple[int, ...] = dataset.shape
-        self.dtype: np.dtype[Any] = dataset.dtype
+    Args:
+        h5py: The module.
+        dataset: The identifier of the dataset.
+        shape, dtype: Those of the dataset.
+    """
+
+    def __init__(
+        self, h5py: Any, dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self._h5s, self._dataset, self._place = h5py.h5s, dataset, 0
+        self.shape, self.dtype = shape, dtype
 
     def read(self, count: int) -> np.ndarray:
         """Returns the next rows, at most `count`."""
-        start, self._place = self._place, self._place + count
-        rows: np.ndarray = self._dataset[start : self._place]
+        start = self._place
+        self._place = min(start + count, self.shape[0])
+        rows = np.empty((self._place - start, *self.shape[1:]), self.dtype)
+        if rows.shape == self.shape:
+            self._dataset.read(self._h5s.ALL, self._h5s.ALL, rows)
+        elif rows.size:
+            stored = self._dataset.get_space()
+            stored.select_hyperslab((start, *(0 for _ in self.shape[1:])), rows.shape)
+            self._dataset.read(self._h5s.create_simple(rows.shape), stored, rows)
         return rows
 
 
