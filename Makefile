@@ -47,7 +47,7 @@ test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 # Tests that neither train nor compile an update.
-QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eagerly/policies tests/eagerly/spaces \
+QUICK := tests/buffers tests/eagerly/curves tests/eagerly/datasets tests/eagerly/environments tests/eagerly/policies tests/eagerly/spaces \
     $(wildcard tests/eagerly/test_*.py) \
     $(foreach name,builder clock losses reference schedule,tests/agents/test_$(name).py) \
     $(foreach name,encoders models networks normalization sale,tests/networks/test_$(name).py) \

@@ -4,6 +4,6 @@ docs/data.md describes the formats. Nothing in a data file is executed, and noth
 unpickled. Nothing here imports TensorFlow.
 """
 
-from eagerly.datasets.dataset import CHUNK_STEPS, Dataset, Summary, Transitions, open_dataset
+from eagerly.datasets.dataset import Dataset, Summary, Transitions, open_dataset
 
-__all__ = ["CHUNK_STEPS", "Dataset", "Summary", "Transitions", "open_dataset"]
+__all__ = ["Dataset", "Summary", "Transitions", "open_dataset"]

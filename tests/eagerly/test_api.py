@@ -224,7 +224,7 @@ def test_the_api_page_lists_exactly_the_public_names() -> None:
     assert len(set(named)) == len(named)
     public = {
         f"{module.__name__}.{name}"
-        for module in (eagerly, algorithms, replay)
+        for module in (eagerly, algorithms, datasets, replay)
         for name in module.__all__
     }
     hidden = {"eagerly.__version__", "eagerly.algorithms", "eagerly.replay"}
@@ -236,4 +236,6 @@ def test_the_api_page_lists_exactly_the_public_names() -> None:
 
 def _found(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
-    return getattr({m.__name__: m for m in (eagerly, algorithms, replay)}[module], attribute)
+    return getattr(
+        {m.__name__: m for m in (eagerly, algorithms, datasets, replay)}[module], attribute
+    )
