@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import eagerly
-from eagerly import TD3, Callback, RunError, TD3Config, algorithms, replay
+from eagerly import TD3, Callback, RunError, TD3Config, algorithms, datasets, replay
 from eagerly.agents import agent_class
 from tests.helpers import ROOT, equal_weights, filled_buffer, small_config, spaces, weights_of
 from tests.small_runs import SMALL
