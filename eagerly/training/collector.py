@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -155,9 +154,8 @@ class Collector:
             info_keys: Sequence[str] = ()
             if more.get("accumulator") is None and agent.config.hindsight != NO_HINDSIGHT:
                 name = f"environment {make.name!r}"
-                asked = GuardedEnvironment(
-                    replace(make, is_evaluation=True)(), name, observations=agent.observations
-                )
+                extra = make(num_envs)  # an index that no environment of the collector has
+                asked = GuardedEnvironment(extra, name, observations=agent.observations)
                 goals = opened.enter_context(closing(asked))  # used only for hindsight replay
                 more["accumulator"], info_keys = make_hindsight(agent, goals, make.name, seed=seed)
             environments = Environments(
