@@ -116,7 +116,7 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
 
 
 def _datasets(run: Run, agent: Agent) -> list[Dataset]:
-    spaces = agent.observations.space, agent.actions.space
+    spaces = agent.observations.kept_space, agent.actions.space
     return [open_dataset(path, *spaces) for path in run.config.data.split(",")]
 
 
