@@ -219,7 +219,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")
-        if self._evaluator.schedule(rollout, is_due=self.collector.steps >= self._due_at):
+        is_due = self.collector.steps >= self._due_at
+        if (is_due or rollout.episodes) and self._evaluator.schedule(rollout, is_due=is_due):
             self._due_at = self.collector.steps
         if rollout.episodes or not self._callbacks.is_empty:
             self._notify("on_rollout", rollout)
