@@ -76,7 +76,7 @@ def when(name: str, *values: Any) -> Requirement:
         return f"{flag} {value or 'none'}"
 
     text = f"with {flag} {' or '.join(map(str, values))}".strip()
-    return Requirement(f"without {flag}" if values == (False,) else text, unmet, name)
+    return Requirement(f"without {flag}" if values and values[0] is False else text, unmet, name)
 
 
 @dataclasses.dataclass(frozen=True)

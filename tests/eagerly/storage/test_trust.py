@@ -465,6 +465,7 @@ def test_settings_with_effects_outside_the_process_need_consent() -> None:
         "env_kwargs": {"a": 1},
         "evaluation_env_kwargs": {"a": 2},
         "init_from": "../other",
+        "data": "../data.npz",
         "collectors": "processes",
         "num_collectors": 2,
         "track": "wandb",
@@ -565,7 +566,7 @@ def test_text_settings_of_a_custom_agent_need_consent_and_choices_do_not(
         "from eagerly.agents.td3_config import TD3Config\n"
         "from eagerly.settings import setting\n"
         "class Config(TD3Config):\n"
-        "    data: str = setting('', 'A file')\n"
+        "    notes: str = setting('', 'A file')\n"
         "    kind: str = setting('a', 'A choice', choices=('a', 'b'))\n"
         "class Agent(TD3):\n"
         "    Config = Config\n"
@@ -573,10 +574,10 @@ def test_text_settings_of_a_custom_agent_need_consent_and_choices_do_not(
     stage.name(None, "agent", "other:Agent")
     stage.name("settings", "kind", "b")
     assert open_run(stage.run, "other:Agent", {}).agent_config.kind == "b"
-    stage.name("settings", "data", "/etc/passwd")
-    with pytest.raises(RunError, match=r'would set data of its agent to "/etc/passwd"'):
+    stage.name("settings", "notes", "/etc/passwd")
+    with pytest.raises(RunError, match=r'set notes of its agent to "/etc/passwd"'):
         open_run(stage.run, "other:Agent", {})
-    assert open_run(stage.run, "other:Agent", {"data": "/etc/passwd"}).untrusted == {}
+    assert open_run(stage.run, "other:Agent", {"notes": "/etc/passwd"}).untrusted == {}
 
 
 def test_an_agent_in_the_working_directory_can_import_adjacent_modules_when_created(

@@ -40,7 +40,7 @@ def log(path: Path, episodes: int = 2, **changed: Any) -> str:
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [
-        ({"normalize_observations": True}, 398),
+        ({"normalize_observations": True, "data_share": 0.25}, 398),
         ({"offline": True, "n_step": 3}, 398),
         pytest.param(
             {"memory": "gru", "memory_units": 4, "sequence_length": 4, "sequences_per_update": 4},
@@ -59,6 +59,8 @@ def test_a_run_continues_exactly_without_the_file(
     buffer = straight.buffer
     data = buffer.data if isinstance(buffer, MixedBuffer) else buffer
     assert data.added == len(data) == rows
+    if "data_share" in settings:
+        assert straight.buffer._of_data == 4  # a quarter of a batch
     assert (
         f"data {tmp_path / 'data.npz'}: 398 transitions of 400 steps in 2 episodes"
         in (straight.lines[0])

@@ -619,6 +619,7 @@ CHANGED: dict[str, Any] = {
 # Thread counts need a separate process and are tested in tests/scripts/test_train.py, the device in
 # test_hardware.py, and `check_env` in test_a_reset_that_is_not_finite_fails_immediately. The others
 # are tested in test_stopping.py, test_callbacks.py, test_warm_start.py, test_rounds.py,
+# test_logged_data.py,
 # test_failing_surroundings.py, test_policy_checkpoints.py, test_trackers.py and
 # tests/eagerly/workers.
 ELSEWHERE = {
@@ -626,6 +627,10 @@ ELSEWHERE = {
     "num_collectors",
     "allow_different_collectors",
     "init_from",
+    "init_critics",
+    "data",
+    "data_share",
+    "offline",
     "device",
     "intra_op_threads",
     "inter_op_threads",
@@ -788,7 +793,9 @@ def test_a_directory_or_buffer_that_cannot_be_created_is_reported(
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file/run cannot be used"):
         train("file/run")
-    with pytest.raises(RunError, match="cannot allocate replay_capacity 1000000000000: Unable"):
+    with pytest.raises(
+        RunError, match="cannot allocate a replay buffer of 1000000000000 rows: Unable"
+    ):
         train("huge", replay_capacity=10**12)
 
 
