@@ -13,7 +13,7 @@ from eagerly.datasets import Dataset, Transitions, open_dataset
 from eagerly.errors import RunError, UsageError
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.storage.run import Run
-from eagerly.training.memory_requirements import available_memory, gigabytes
+from eagerly.training.memory_requirements import available_memory, check_memory, gigabytes
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ def make_buffer(run: Run, agent: Agent) -> Replay:
     transitions, episodes = (sum(each[n] for each in run.data) for n in ("transitions", "episodes"))
     # Buffers that keep episodes store the last observation of each in a row of its own.
     rows = transitions * agent.config.rows_per_step + episodes
+    check_memory(agent.layout.row_bytes * rows, f"logged data of {rows:,} rows", "use less data")
     data = _empty_buffer(rows, agent, seed_sequence(config.seed, Stream.DATA))
     return data if config.offline else MixedBuffer(data, online, config.data_share)
 
