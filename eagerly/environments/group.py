@@ -19,6 +19,8 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 
+_EXECUTED = "executed_action"  # in `info`: the action after a safety layer, for example
+
 
 class FinishedEpisode(NamedTuple):
     """An episode that has ended.
@@ -53,6 +55,8 @@ class Rollout:
             `info_keys`.
         episodes: The episodes that ended, in the order of `infos`.
         exploration: Exploration state after the rollout, if it ran in another process.
+        replaced: Actions that an environment executed instead, which it reported as
+            `info["executed_action"]`: step, environment, and the action in its units.
     """
 
     observations: np.ndarray
@@ -66,6 +70,7 @@ class Rollout:
     kept: list[list[dict[str, Any]]] | None
     episodes: list[FinishedEpisode] = field(default_factory=list)
     exploration: Mapping[str, Any] | None = None
+    replaced: list[tuple[int, int, Any]] = field(default_factory=list)
 
     @cached_property
     def ended(self) -> np.ndarray:
@@ -108,6 +113,10 @@ class Rollout:
             observations = np.concatenate([*before, parts[-1].observations[-1:]])
             kept = list(chain(*kept))
         episodes = [episode for part in parts for episode in part.episodes]
+        replaced, offset = [], np.zeros(2, int)  # in steps and environments
+        for part in parts:
+            replaced += [(t + offset[0], n + offset[1], action) for t, n, action in part.replaced]
+            offset[axis] += part.rewards.shape[axis]
         return cls(
             observations,
             actions,
@@ -119,6 +128,7 @@ class Rollout:
             infos,
             kept or None,
             episodes,
+            replaced=replaced,
         )
 
 
@@ -253,6 +263,7 @@ class EnvironmentGroup:
         last: list[np.ndarray] = []
         infos: list[dict[str, float]] = []
         kept: list[dict[str, Any]] = []
+        replaced: list[tuple[int, int, Any]] = []
         policy = self.policy
         for step in range(steps):
             if given is None:
@@ -271,6 +282,8 @@ class EnvironmentGroup:
                 current[place] = found
                 rewards[step, place] = reward
                 terminated[step, place], truncated[step, place] = terminates, truncates
+                if _EXECUTED in info:
+                    replaced.append((step, place, self._plain(place, info[_EXECUTED])))
                 if self._info_keys:
                     kept.append(self._kept(place, info))
                 if terminates or truncates:
@@ -291,6 +304,7 @@ class EnvironmentGroup:
             np.array(last, np.float32).reshape(len(last), size),
             infos,
             [kept[first : first + count] for first in range(0, len(kept), count)] if kept else None,
+            replaced=replaced,
         )
 
     def _reset(self, place: int) -> np.ndarray:
@@ -304,6 +318,14 @@ class EnvironmentGroup:
                 f"returned {found}"
             )
         return observation
+
+    def _plain(self, place: int, action: Any) -> Any:
+        try:
+            return plain(action)
+        except TypeError as error:
+            raise RunError(
+                f"environment {self._numbers[place]}: info[{_EXECUTED!r}] must be {error}"
+            ) from error
 
     def _kept(self, place: int, info: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -226,7 +226,8 @@ class Collector:
                 self._begin_in_buffer(environments.lost)
             part.actions = actions[np.newaxis]
             self._store(part)
-            behavior.observe(part.rewards[0], part.ended[0] | environments.lost)
+            executed = part.actions[0] if part.replaced else None
+            behavior.observe(part.rewards[0], part.ended[0] | environments.lost, executed)
             parts.append(part)
         return Rollout.joined(parts, axis=0)
 
@@ -249,6 +250,8 @@ class Collector:
         return -((self.steps - self._warmup_steps) // len(self.environments))
 
     def _store(self, rollout: Rollout) -> None:
+        if rollout.replaced:
+            self._replace_actions(rollout)
         # Only termination ends the return: a truncated episode would have continued.
         discounts = self._discount * ~rollout.terminated
         following = rollout.next_observations
@@ -274,6 +277,17 @@ class Collector:
                     self._buffer.add(transitions, ends)
             except ValueError as error:  # for example inconsistent image stacks
                 raise RunError(f"the replay buffer rejected the next step: {error}") from error
+
+    def _replace_actions(self, rollout: Rollout) -> None:
+        """Replaces actions by those that the environments report to have executed instead."""
+        rollout.actions = rollout.actions.copy()
+        for step, number, action in rollout.replaced:
+            try:
+                rollout.actions[step, number] = self._agent.actions.from_environment(action)
+            except ValueError as error:
+                raise RunError(
+                    f"environment {number}: info['executed_action'] must be an action: {error}"
+                ) from error
 
     def state(self) -> dict[str, Any]:
         """Returns the step count, the behavior policy's state, and the episodes in progress.

@@ -215,3 +215,64 @@ def test_a_restored_state_with_other_shapes_is_rejected(settings: dict[str, Any]
         with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
             collector.restore(state)
     collector.close()
+
+
+class Limited(gymnasium.Wrapper):  # type: ignore[type-arg]
+    """Executes a torque of at most 0.5 from the second step on, like a safety layer."""
+
+    def __init__(self, reports: Any = None) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1"))
+        self.steps, self.reports = 0 if reports is None else 1, reports
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        limited = np.clip(action, -0.5, 0.5)
+        if self.steps == 1:
+            return self.env.step(action)
+        *found, info = self.env.step(limited)
+        info["executed_action"] = limited if self.reports is None else self.reports
+        return (*found, info)
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory"),
+    [
+        ({}, {}),
+        ({"num_envs": 3, "group_size": 1, "rollout_steps": 2}, {}),
+        ({}, {"memory": "gru", "sequence_length": 4}),
+    ],
+    ids=["one", "groups", "memory"],
+)
+def test_an_action_that_the_environment_replaced_is_stored(
+    settings: dict[str, Any], memory: dict[str, Any]
+) -> None:
+    rollout_steps = settings.get("rollout_steps", 1)
+    agent = TD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,), mode="eager", **memory)
+    buffer = agent.replay_buffer(100)
+    collector = Collector.make(agent, Limited, buffer, warmup_steps=100, seed=0, **settings)
+    rollouts = [collector.collect() for _ in range(10 // rollout_steps)]
+    count = settings.get("num_envs", 1)
+    rows = buffer.rows(0, buffer.added)
+    # With memory, each row contains the action before it.
+    actions = agent.layout.split(rows).action[1:] if memory else agent.layout.unpack(rows).action
+    assert np.abs(actions[:count]).max() > 0.25  # of a torque of 2
+    assert np.abs(actions[count:]).max() == pytest.approx(0.25)
+    executed = np.concatenate([rollout.executed for rollout in rollouts]).reshape(-1, 1)
+    expected = (executed / 2).clip(-0.25, 0.25)[count : len(actions)]
+    np.testing.assert_allclose(actions[count:], expected, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("reports", "message"),
+    [
+        (np.array([3.0]), "environment 0: .* must be an action: actions must be in .* got 3"),
+        (np.array([np.nan]), "must be an action"),
+        (np.zeros(2), "must be an action: .*shape"),
+        ({"a": 1}, r"environment 0: info\['executed_action'\] must be .*; got dict"),
+    ],
+)
+def test_an_invalid_executed_action_is_an_error(reports: Any, message: str) -> None:
+    agent = TD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,), mode="eager")
+    collector = Collector.make(agent, lambda: Limited(reports), agent.replay_buffer(9))
+    with pytest.raises(RunError, match=message):
+        collector.collect()
