@@ -42,7 +42,7 @@ def main(selection: Selection, output: Path, title: str) -> None:
         page = write_report(selection, output, title or "Training report")
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
-    say(f"report    {output} ({len(page.encode()) / 2**20:.1f} MiB)")
+    say(f"report    {output} ({len(page.encode()) / 1024:,.0f} KiB)")
 
 
 if __name__ == "__main__":
