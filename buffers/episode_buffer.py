@@ -115,7 +115,7 @@ class EpisodeBuffer(Buffer):
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Updates the indices for rows that were just appended."""
         self._begins.append(numbers[self.layout.split(rows).back == 0])
-        self._begins.drop_below(self._oldest)
+        self._begins.drop_below(self.oldest)
 
     def on_reset(self, began: np.ndarray) -> None:
         """Ends the current episodes of the environments in `began`, `[N]` bool."""
@@ -129,7 +129,7 @@ class EpisodeBuffer(Buffer):
         """Returns each row's predecessor, or the row itself if the predecessor is not stored."""
         back = self.layout.split(self._rows).back[row % self.capacity]
         before = row - back.astype(np.int64)
-        return np.where(before >= self._oldest, before, row)
+        return np.where(before >= self.oldest, before, row)
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
         """Restores rows as `Buffer` does, and their links.
@@ -148,7 +148,7 @@ class EpisodeBuffer(Buffer):
 
     def _check(self, values: dict[str, Any]) -> None:
         last = values["last"]
-        stored = (last == NONE) | ((last >= self._oldest) & (last < self.added))
+        stored = (last == NONE) | ((last >= self.oldest) & (last < self.added))
         if last.ndim != 1 or not stored.all():
             raise ValueError(f"the last row of each episode must be in the buffer; got {last}")
 

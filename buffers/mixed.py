@@ -49,6 +49,16 @@ class MixedBuffer(Saved):
         """Total number of rows of the data, and of rows ever added."""
         return self.data.added + self.online.added
 
+    @property
+    def permanent(self) -> int:
+        """Number of rows of the data."""
+        return self.data.added
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest row in the replay buffer."""
+        return self.permanent + self.online.oldest
+
     def __len__(self) -> int:
         """Returns the number of rows of the data and the replay buffer."""
         return len(self.data) + len(self.online)
@@ -97,9 +107,10 @@ class MixedBuffer(Saved):
         Raises:
             ValueError: If some rows are not stored, or both buffers have some of them.
         """
-        if stop <= self.data.added:
+        first = self.permanent
+        if stop <= first:
             return self.data.rows(start, stop)
-        return self.online.rows(start - self.data.added, stop - self.data.added)
+        return self.online.rows(start - first, stop - first)
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
         """Restores rows that `rows` returned, those of the data first, see `Buffer.restore_rows`.
@@ -107,8 +118,8 @@ class MixedBuffer(Saved):
         Raises:
             ValueError: As in `Buffer.restore_rows`; also if the data has too many rows.
         """
-        if self.data.added:
-            self.online.restore_rows(start - self.data.added, rows)
+        if self.permanent:
+            self.online.restore_rows(start - self.permanent, rows)
         elif start or len(rows) > self.data.capacity:
             raise ValueError(
                 f"the first rows must be the rows of the data, at most {self.data.capacity}, and "

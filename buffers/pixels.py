@@ -63,10 +63,10 @@ class PixelReplayBuffer(EpisodeBuffer):
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         super()._link(numbers, rows)
         self._update_longest_link(numbers, self.layout.split(rows).back)
-        if self._longest_link[0] < self._oldest:
+        if self._longest_link[0] < self.oldest:
             # The row with the longest link was overwritten, for example because there used to be
             # more environments.
-            numbers = np.arange(self._oldest, self.added)
+            numbers = np.arange(self.oldest, self.added)
             self._longest_link = (NONE, 0)
             back = self.layout.split(self._rows).back[numbers % self.capacity]
             self._update_longest_link(numbers, back)
@@ -81,7 +81,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         """The first row whose sample needs no overwritten rows."""
         # No link back spans more rows than this, and a sample follows S links.
         longest = max(2 * len(self._last), self._longest_link[1])
-        return self._oldest and self._oldest + longest * (self.layout.steps + 1)
+        return self.oldest and self.oldest + longest * (self.layout.steps + 1)
 
     def _sampling_range(self) -> tuple[int, np.ndarray]:
         """Returns the first row to sample, and the offsets of later rows of first observations."""

@@ -36,6 +36,7 @@ class Buffer(Saved):
         sampler: Draws the samples.
         added: Total number of rows ever added.
         keeps_episodes: Whether every step of each environment must be added, in order.
+        permanent: Number of first rows that are never overwritten.
 
     Raises:
         ValueError: If the capacity is not positive.
@@ -44,6 +45,7 @@ class Buffer(Saved):
 
     layout: Layout
     keeps_episodes = False
+    permanent = 0
     _saved: ClassVar[tuple[str, ...]] = ("sampler",)
     _compared: tuple[str, ...] = ("added",)  # restored together with the rows
 
@@ -75,7 +77,8 @@ class Buffer(Saved):
         return min(self.added, self.capacity)
 
     @property
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
+        """Number of the oldest row that is stored and can be overwritten."""
         return self.added - len(self)
 
     def add(self, transitions: Transition, ended: np.ndarray | None = None) -> None:
@@ -213,10 +216,10 @@ class Buffer(Saved):
         Raises:
             ValueError: If some rows were never added or have been overwritten.
         """
-        if not self._oldest <= start <= stop <= self.added:
+        if not self.oldest <= start <= stop <= self.added:
             raise ValueError(
                 f"rows {start} to {stop} are not stored; the buffer holds "
-                f"{self._oldest} to {self.added}"
+                f"{self.oldest} to {self.added}"
             )
         return self._rows[np.arange(start, stop) % self.capacity]
 

@@ -40,7 +40,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         back = self.layout.split(rows).back.astype(np.int64)
         self._after[numbers % self.capacity] = NONE
         before = numbers - back
-        linked = (back > 0) & (before >= self._oldest)
+        linked = (back > 0) & (before >= self.oldest)
         self._after[before[linked] % self.capacity] = numbers[linked]
 
     @property
@@ -81,7 +81,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         most = self.layout.length - self.layout.burn_in
         begins, before = self._begins.values(), self._before_first
         inside = draw < len(self)
-        step = self._oldest + np.where(inside, draw, 0)
+        step = self.oldest + np.where(inside, draw, 0)
         row = self._before(step)
         learned = np.where(row == step, most - 1, most)
         if before and len(begins):

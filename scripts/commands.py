@@ -22,6 +22,11 @@ WHICH = click.option(
     help="Policy of the best evaluation since the first update, or the latest policy. "
     "[default: best, or latest without a best one]",
 )
+STEPS_LIMIT = click.option(
+    "--steps-limit",
+    type=click.IntRange(min=1),
+    help="Maximum steps per episode. [default: --evaluation-steps-limit of the run]",
+)
 
 
 class Command(click.Command):

@@ -12,7 +12,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import RunError, UsageError
-from eagerly.scripts.commands import WHICH, Command
+from eagerly.scripts.commands import STEPS_LIMIT, WHICH, Command
 from eagerly.scripts.flags import KEYWORDS
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.scripts.playing import open_environment
@@ -37,11 +37,7 @@ from eagerly.training.signals import terminated_by_signals
     help="Seed of the episodes. [default: --evaluation-seed of the run, which repeats the episodes "
     "of its evaluations]",
 )
-@click.option(
-    "--steps-limit",
-    type=click.IntRange(min=1),
-    help="Maximum steps per episode. [default: --evaluation-steps-limit of the run]",
-)
+@STEPS_LIMIT
 @click.option(
     "--evaluation-env-kwargs",
     type=KEYWORDS,

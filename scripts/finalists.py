@@ -14,7 +14,7 @@ from eagerly.scripts.flags import command
 from eagerly.scripts.output import tell
 from eagerly.scripts.trials import planned
 from eagerly.storage.evaluations import format_return
-from eagerly.storage.presets import write_preset
+from eagerly.storage.presets import OF_THE_TASK, write_preset
 from eagerly.storage.run import open_run
 from eagerly.storage.run_settings import flag_words
 from eagerly.storage.trust import OUTSIDE
@@ -75,7 +75,7 @@ def train_finalists(
     write_preset(target, open_run(folder / winner / f"seed-{seeds[0]}", None, {}))
     tell(f"{'preset':<14}{target}: {described(drawn[winner])}")
     # A preset file may not set names of code and addresses.
-    own = {"env", "evaluations", *OUTSIDE}
+    own = OF_THE_TASK | OUTSIDE.keys()
     task = {name: value for name, value in given.items() if name in own}
     words = [study.agent, *flag_words(task), "--preset", str(target)]
     tell(f"{'use with':<14}{command('train.py', *words)}")

@@ -15,7 +15,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import UsageError
-from eagerly.scripts.commands import WHICH, Command
+from eagerly.scripts.commands import STEPS_LIMIT, WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal
 from eagerly.scripts.playing import open_environment
 from eagerly.storage.config import MOST_EPISODES
@@ -46,11 +46,7 @@ _FILES = (".hdf5", ".h5")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, help="Seed of the episodes and the noise."
 )
-@click.option(
-    "--steps-limit",
-    type=click.IntRange(min=1),
-    help="Maximum steps per episode. [default: --evaluation-steps-limit of the run]",
-)
+@STEPS_LIMIT
 @click.option(
     "-o",
     "--out",

@@ -116,7 +116,8 @@ def _check(config: RunConfig, space: Space) -> None:
             f"each run of a study must have at least {_EVALUATIONS} evaluations; got --steps "
             f"{config.steps} and --evaluate-every-steps {config.evaluate_every_steps}"
         )
-    if "warmup_steps" not in space and config.steps <= config.warmup_steps:
+    collects = not config.offline and "warmup_steps" not in space
+    if collects and config.steps <= config.warmup_steps:
         raise UsageError(
             f"--steps must be above --warmup-steps; got {config.steps} and {config.warmup_steps}: "
             "otherwise, nothing is learned"

@@ -1,4 +1,4 @@
-"""What a figure or a report shows of some runs."""
+"""Selects the runs of a figure or a report."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from eagerly.storage.files import RUNS
 
 @dataclass(frozen=True)
 class Selection:
-    """Which runs a figure or a report shows, and how.
+    """Selects runs, and how a figure or a report shows them.
 
     Attributes:
-        paths: Run directories, tables, or folders that contain them; none stands for `runs`.
+        paths: Run directories, tables, or folders that contain them; empty for the folder `runs`.
         x: "steps", or "time" for wall time.
         env: Environments to show; empty for all.
         filter: Values of settings, as in `read_groups`.

@@ -93,7 +93,7 @@ class EpisodeReturns:
 
 
 def transitions_of_flat(blocks: Iterable[Steps], returns: EpisodeReturns) -> Iterator[Steps]:
-    """Maps steps that stand one after the other to transitions with their next observations.
+    """Maps consecutive steps to transitions with their next observations.
 
     Without stored next observations, the next one is the observation of the following step. The
     last step of an episode that did not terminate has no following step and is omitted; the step

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers import MixedBuffer, Replay
+from eagerly.buffers import Replay
 from eagerly.errors import RunError, UsageError
 from eagerly.settings import flag_name
 from eagerly.state import unflatten_state
@@ -56,10 +56,8 @@ class Checkpoint:
             if len(rows) != segment.stop - segment.start:
                 raise ValueError(f"{segment.path} has the wrong number of transitions: {len(rows)}")
             buffer.restore_rows(segment.start, rows)
-        oldest = buffer.added - len(buffer)
-        if isinstance(buffer, MixedBuffer):
-            segments, oldest = segments[1:], buffer.added - len(buffer.online)
-        if segments and segments[0].start > oldest:
+        others = [segment for segment in segments if segment.start >= buffer.permanent]
+        if others and others[0].start > buffer.oldest:
             raise ValueError(
                 "replay_capacity cannot be increased: the replay buffer is full and older "
                 "transitions were overwritten"

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.buffers import MixedBuffer, Replay
+from eagerly.buffers import Replay
 from eagerly.errors import RunError
 from eagerly.state import Stateful, flatten_state
 from eagerly.storage.arrays import npy_chunks, npz_chunks
@@ -171,15 +171,13 @@ class CheckpointWriter:
         self, buffer: Replay, last: Manifest | None, parts: dict[str, dict[str, Any]]
     ) -> tuple[Segment, ...]:
         """Writes the rows added since the last checkpoint, and lists all segments in `parts`."""
-        oldest, of_data = buffer.added - len(buffer), 0
-        if isinstance(buffer, MixedBuffer):
-            of_data, oldest = buffer.data.added, buffer.added - len(buffer.online)
+        oldest, permanent = buffer.oldest, buffer.permanent
         replay, saved = (last.replay, last.parts) if last else ((), {})
-        kept = [s for s in replay if s.stop > oldest or s.stop <= of_data]
+        kept = [s for s in replay if s.stop > oldest or s.stop <= permanent]
         parts |= {segment.path: saved[segment.path] for segment in kept}
         done = kept[-1].stop if kept else 0
-        # Rows of logged data have a segment of their own, which is never removed.
-        for start, stop in ((done, of_data), (max(done, oldest), buffer.added)):
+        # Permanent rows have a segment of their own, which is never removed.
+        for start, stop in ((done, permanent), (max(done, oldest), buffer.added)):
             if start < stop:
                 name = f"replay/{start:012d}-{stop:012d}.npy"
                 self._files.make_folder("replay")

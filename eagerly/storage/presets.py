@@ -26,6 +26,19 @@ from eagerly.storage.trust import OUTSIDE
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 SUFFIX = ".toml"  # of preset files
+# Settings that define what is learned from, and how that is judged.
+OF_THE_TASK = frozenset(
+    [
+        "env",
+        "env_kwargs",
+        "evaluations",
+        "evaluation_env_kwargs",
+        "init_from",
+        "init_critics",
+        "data",
+        "offline",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -152,8 +165,7 @@ def write_preset(path: Path, run: Any) -> None:
     """
     import tomlkit
 
-    left_out = COMPARABLE | {"env", "env_kwargs", "evaluations", "evaluation_env_kwargs"}
-    left_out |= {"init_from", "init_critics", "data", "offline"}
+    left_out = COMPARABLE | OF_THE_TASK
     defaults, document = new_run_defaults(run.agent), {}
     for name, value in run.settings().items():
         if name not in left_out and value != defaults[name]:

@@ -12,27 +12,13 @@ from typing import Any
 from eagerly.errors import UsageError
 from eagerly.settings import Setting, flag_name
 from eagerly.storage.documents import read_toml
+from eagerly.storage.presets import OF_THE_TASK
 from eagerly.storage.run_settings import COMPARABLE, check_names, declared_settings, format_setting
+from eagerly.storage.trust import FACTORIES
 
 # Settings that define the task, the budget or the score, so that scores with different values are
 # not comparable.
-_FIXED = frozenset(
-    [
-        "env",
-        "env_kwargs",
-        "evaluations",
-        "evaluation_env_kwargs",
-        "num_envs",
-        "evaluation_steps_limit",
-        "init_from",
-        "init_critics",
-        "data",
-        "offline",
-        "models",
-        "actor",
-        "critic",
-    ]
-)
+_FIXED = OF_THE_TASK | {"num_envs", "evaluation_steps_limit", *FACTORIES}
 _KEYS = {"low", "high", "log", "step"}
 
 

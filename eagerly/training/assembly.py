@@ -119,7 +119,8 @@ def assemble(
         make = run.evaluation_environment()
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
     check_networks_and_processes(run, spaces)
-    check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
+    if not config.offline:
+        check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
     try:
         kind = agent_class(run.agent)
         with imported_for(run.agent_module), algorithm_errors(kind, "creating"):

@@ -25,18 +25,20 @@ def make_buffer(run: Run, agent: Agent) -> Replay:
         RunError: As in `describe`; also if the buffer does not fit into memory.
     """
     config = run.config
-    online = _empty_buffer(
-        config.replay_capacity, agent, seed_sequence(config.seed, Stream.SAMPLING)
-    )
     if not config.data:
-        return online
+        return _online(run, agent)
     run.data = run.data or describe(run, agent)
     transitions, episodes = (sum(each[n] for each in run.data) for n in ("transitions", "episodes"))
     # Buffers that keep episodes store the last observation of each in a row of its own.
     rows = transitions * agent.config.rows_per_step + episodes
     check_memory(agent.layout.row_bytes * rows, f"logged data of {rows:,} rows", "use less data")
     data = _empty_buffer(rows, agent, seed_sequence(config.seed, Stream.DATA))
-    return data if config.offline else MixedBuffer(data, online, config.data_share)
+    return data if config.offline else MixedBuffer(data, _online(run, agent), config.data_share)
+
+
+def _online(run: Run, agent: Agent) -> Buffer:
+    seed = seed_sequence(run.config.seed, Stream.SAMPLING)
+    return _empty_buffer(run.config.replay_capacity, agent, seed)
 
 
 def _empty_buffer(capacity: int, agent: Agent, seed: np.random.SeedSequence) -> Buffer:
@@ -105,9 +107,8 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
         for chunk in dataset.chunks():
             steps, ended = _converted(agent, chunk)
             count = len(ended)
-            for part in (
-                [slice(count)] if in_chunks else map(slice, range(count), range(1, count + 1))
-            ):
+            parts = [slice(count)] if in_chunks else [slice(n, n + 1) for n in range(count)]
+            for part in parts:
                 step = Transition(*(values[part] for values in steps))
                 if behavior.counts:
                     behavior.count(step.observation, step.reward, ended[part])

@@ -69,6 +69,3 @@ class OfflineCollector(Saved):
         """Counts a step, and returns a rollout without environments."""
         self.steps += 1
         return self._nothing
-
-    def close(self) -> None:
-        """Does nothing."""
