@@ -121,6 +121,9 @@ class Gates:
                     (200_000, 10_500, (0,)),
                 )
             ),
+            self._ordering(
+                "offline", "td3_bc-much-noise", "td3_bc-much-noise-cloning", PENDULUM, 8000
+            ),
             # Compares whole curves: most runs without masks also learn Taxi, but later.
             self._ordering(
                 "discrete", "td3", "td3-unmasked", TAXI, TAXI_STEPS, THREE_SEEDS, whole=True

@@ -107,6 +107,26 @@ HINDSIGHT: dict[str, dict[str, Any]] = {"td3": {}, "td3-hindsight": {"hindsight"
 
 
 @dataclass(frozen=True)
+class Recording:
+    """Logged data: episodes of a trained policy with Gaussian noise.
+
+    Attributes:
+        teacher: The run that trains the policy.
+        noise: Standard deviation of the noise, relative to actions in [-1, 1].
+        episodes: Number of episodes.
+    """
+
+    teacher: Cell
+    noise: float
+    episodes: int
+
+    @property
+    def name(self) -> str:
+        """File name of the data, without suffix."""
+        return f"{self.teacher.name}-noise-{self.noise}"
+
+
+@dataclass(frozen=True)
 class Cell:
     """One run of the grid.
 
@@ -118,6 +138,7 @@ class Cell:
         steps: Environment steps.
         settings: Settings that differ from the defaults.
         peer: Whether the run uses Stable-Baselines3 instead of this package.
+        data: The logged data from which the run learns, without collecting; None: no data.
     """
 
     label: str
@@ -127,6 +148,7 @@ class Cell:
     steps: int
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
     peer: bool = False
+    data: Recording | None = None
 
     @property
     def name(self) -> str:
@@ -144,7 +166,12 @@ def table_name(env: str) -> str:
 
 
 def cells(
-    label: str, env: str, steps: int, seeds: Iterable[int] = SEEDS, **settings: Any
+    label: str,
+    env: str,
+    steps: int,
+    seeds: Iterable[int] = SEEDS,
+    recording: Recording | None = None,
+    **settings: Any,
 ) -> list[Cell]:
     """Returns one cell per seed, with validated settings.
 
@@ -153,6 +180,7 @@ def cells(
         env: Gymnasium id.
         steps: Environment steps.
         seeds: Seeds of the runs.
+        recording: Logged data for offline training.
         **settings: Settings that differ from the defaults.
     """
     peer = label.startswith("sb3-")
@@ -160,8 +188,30 @@ def cells(
     if not (seeds := list(seeds)):
         return []
     task = {"agent": agent, "env": env, "steps": steps, "seed": seeds}
-    runs = runs_of(task | {name: [value] for name, value in settings.items()}, Path(), label)
-    return [Cell(label, run.agent, env, run.given["seed"], steps, settings, peer) for run in runs]
+    given = settings | ({"offline": True, "data": recording.name} if recording else {})
+    runs = runs_of(task | {name: [value] for name, value in given.items()}, Path(), label)
+    return [
+        Cell(label, run.agent, env, run.given["seed"], steps, settings, peer, recording)
+        for run in runs
+    ]
+
+
+# Offline training from the data of a policy of moderate quality. On HalfCheetah, its return is half
+# of that of TD3 after a million steps.
+_OFFLINE: dict[str, Any] = {
+    "evaluate_every_steps": 1000,
+    "evaluation_episodes": 20,
+    "hidden_sizes": (64, 64),
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+}
+_PENDULUM_TEACHER = Cell("td3", "td3", PENDULUM, 0, 10_000, {"hidden_sizes": (64, 64)})
+_CHEETAH_TEACHER = Cell("td3", "td3", CHEETAH, 1, 500_000, {"stop_at_return": 4660.0})
+OFFLINE: tuple[tuple[str, str, int, tuple[int, ...], Recording, dict[str, Any]], ...] = (
+    ("much-noise", PENDULUM, 8000, SEEDS, Recording(_PENDULUM_TEACHER, 0.7, 100), _OFFLINE),
+    ("little-noise", PENDULUM, 8000, SEEDS, Recording(_PENDULUM_TEACHER, 0.3, 100), _OFFLINE),
+    ("half", CHEETAH, 50_000, THREE_SEEDS, Recording(_CHEETAH_TEACHER, 0.1, 100), {}),
+)
 
 
 def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
@@ -345,6 +395,20 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             evaluation_episodes=5,
             **_SMALL,
         ),
+        "offline": [
+            cell
+            for label, env, steps, some, data, settings in OFFLINE
+            for variant, alpha in (("", {}), ("-cloning", {"bc_alpha": 0.0}))
+            for cell in cells(
+                f"td3_bc-{label}{variant}",
+                env,
+                steps,
+                [seed for seed in seeds if seed in some],
+                data,
+                **settings,
+                **alpha,
+            )
+        ],
         # These runs take about 50 core-hours. The runs of TD7 are long enough to show whether it
         # escapes the local optimum of standing upright.
         "million": [

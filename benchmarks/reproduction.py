@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eagerly.benchmarks.grid import Cell
+from eagerly.benchmarks.grid import Cell, Recording
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.errors import RunError
 from eagerly.storage.config import RESUMABLE, RunConfig
@@ -61,7 +62,7 @@ class Reproduction:
     ) -> None:
         self._tables, self._work = tables, work
         self._peers, self._say = peers, say
-        self._stopping = threading.Event()
+        self._stopping, self._recording = threading.Event(), threading.Lock()
 
     def table(self, cell: Cell) -> Path:
         """Returns the path of a cell's table."""
@@ -128,7 +129,54 @@ class Reproduction:
 
     def _run(self, cell: Cell, folder: Path) -> bool:
         """Runs a cell as a sequence of processes."""
-        code, crashes, began = _STOPPED, 0, time.monotonic()
+        began = time.monotonic()
+        if cell.data and not self._has_recorded(cell.data):
+            return self.stopped
+        code = self._train(cell, folder)
+        if code == _STOPPED:
+            return True
+        if code:
+            return False
+        self._publish(cell, folder)
+        shutil.rmtree(folder)
+        minutes = (time.monotonic() - began) / 60
+        self._say(f"{cell.name}: {read_results(self.table(cell))} ({minutes:.0f} minutes)")
+        return True
+
+    def _has_recorded(self, recording: Recording) -> bool:
+        """Records logged data, unless it exists, and returns whether it exists."""
+        data = self._data(recording)
+        with self._recording:  # several cells may need it
+            if data.exists():
+                return True
+            folder = self._work / f"{recording.teacher.name}-teacher"
+            if self._train(recording.teacher, folder):
+                return False
+            partial = data.with_name(f"partial-{data.name}")
+            partial.unlink(missing_ok=True)
+            command = _record_command(recording, folder / "run", partial)
+            process = TrainingProcess(command, folder / "log.txt", env=os.environ | _ONE_THREAD)
+            while process.poll() is None:
+                if self._stopping.wait(0.5):
+                    process.stop(_SECONDS_TO_SAVE)
+                    return False
+            if process.returncode:
+                self._report(recording.name, process.returncode, folder)
+                return False
+            partial.rename(data)
+            self._say(f"{recording.name}: {process.printed().strip().splitlines()[-1]}")
+            return True
+
+    def _data(self, recording: Recording) -> Path:
+        return self._work / f"{recording.name}.hdf5"
+
+    def _report(self, name: str, code: int, folder: Path) -> None:
+        log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+        self._say(f"{name}: failed with exit code {code}\n{log[-2000:]}")
+
+    def _train(self, cell: Cell, folder: Path) -> int:
+        """Trains until a cell is complete and returns the exit code, `_STOPPED` if it stopped."""
+        code, crashes = _STOPPED, 0
         if not self.stopped:
             self._begin(cell, folder)
         while code == _STOPPED and not self.stopped:
@@ -137,19 +185,11 @@ class Reproduction:
                 name = signal.Signals(-code).name
                 self._say(f"{cell.name}: killed by {name}, resuming from the last checkpoint")
                 code, crashes = _STOPPED, crashes + 1
-        if code == _STOPPED:
-            if folder.exists():
-                self._say(f"{cell.name}: stopped; run the same command again to resume")
-            return True
-        if code:
-            log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-            self._say(f"{cell.name}: failed with exit code {code}\n{log[-2000:]}")
-            return False
-        self._publish(cell, folder)
-        shutil.rmtree(folder)
-        minutes = (time.monotonic() - began) / 60
-        self._say(f"{cell.name}: {read_results(self.table(cell))} ({minutes:.0f} minutes)")
-        return True
+        if code == _STOPPED and folder.exists():
+            self._say(f"{cell.name}: stopped; run the same command again to resume")
+        elif code != _STOPPED and code:
+            self._report(cell.name, code, folder)
+        return code
 
     def _begin(self, cell: Cell, folder: Path) -> None:
         """Creates the folder of a cell and discards a run begun there with other settings."""
@@ -212,9 +252,11 @@ def _evaluation_seeds() -> list[int]:
     return evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
 
 
-def _given(cell: Cell) -> dict[str, Any]:
-    """Returns the explicit settings of a run of this package."""
+def _given(cell: Cell, work: Path = Path()) -> dict[str, Any]:
+    """Returns the explicit settings of a run of this package, with logged data in `work`."""
     given = {"env": cell.env, "seed": cell.seed, "steps": cell.steps} | cell.settings
+    if cell.data:
+        given |= {"offline": True, "data": str(work / f"{cell.data.name}.hdf5")}
     return given | {"intra_op_threads": 1, "inter_op_threads": 1}
 
 
@@ -230,17 +272,29 @@ def _settings(cell: Cell) -> dict[str, Any]:
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     saved = as_saved(*build(cell.agent, settings, is_new=True))
     found = {name: value for name, value in saved.items() if name not in RESUMABLE}
+    if cell.data:
+        found["recording"] = {
+            "teacher": _settings(cell.data.teacher),
+            "noise": cell.data.noise,
+            "episodes": cell.data.episodes,
+        }
     return dict(json.loads(json.dumps(found)))
 
 
 def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
     """Returns whether saved settings match a cell; those missing take their defaults."""
     wanted = _settings(cell)
-    defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}))
+    defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}, data=None))
     later = {name: value for name, value in defaults.items() if name not in made}
     return {**later, **made} == wanted
 
 
 def _own_command(cell: Cell, folder: Path) -> list[str]:
     words = "--run-dir", str(folder / "run"), "--no-progress"
-    return train_command(cell.agent, _given(cell), *words)
+    return train_command(cell.agent, _given(cell, folder.parent), *words)
+
+
+def _record_command(recording: Recording, run: Path, data: Path) -> list[str]:
+    program = [sys.executable, "-P", "-m", "eagerly.scripts.main", "record", str(run)]
+    words = "--episodes", str(recording.episodes), "--noise", str(recording.noise)
+    return [*program, "--which", "latest", *words, "-o", str(data)]

@@ -15,7 +15,7 @@ import mujoco
 import pytest
 
 from eagerly.benchmarks import reproduction
-from eagerly.benchmarks.grid import Cell, cells, parts
+from eagerly.benchmarks.grid import Cell, Recording, cells, parts
 from eagerly.benchmarks.reproduction import Reproduction, _given, _own_command
 from eagerly.curves.tables import read_groups
 from eagerly.scripts.train import main
@@ -104,6 +104,29 @@ def test_a_long_process_is_stopped_and_resumed(
     text = made.table(CELL).read_text()
     assert text == "steps,return_mean,seconds\n100,1.5,4.0\n200,2.5,8.2\n"
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_logged_data_are_recorded_once_and_used_by_all_runs(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, heard: list[str]
+) -> None:
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir(exist_ok=True) is None"))
+    write = "import pathlib, sys; print('written'); pathlib.Path(sys.argv[1]).open('x')"
+    monkeypatch.setattr(
+        reproduction,
+        "_record_command",
+        lambda recording, run, data: [sys.executable, "-S", "-c", write, str(data)],
+    )
+    recording = Recording(CELL, 0.5, 10)
+    offline = cells("td3_bc-fake", "Pendulum-v1", 200, [0, 1], recording)
+    assert made.make(offline, 2) == []
+    assert all(map(made.is_complete, offline))
+    assert heard.count("td3-fake-Pendulum-v1-3-noise-0.5: written") == 1
+    other = dataclasses.replace(offline[0], data=Recording(CELL, 0.4, 10))
+    assert not made.is_complete(other)
+    failing = [sys.executable, "-c", "raise SystemExit('no room')"]
+    monkeypatch.setattr(reproduction, "_record_command", lambda *_: failing)
+    assert made.make([other], 1) == [other]
+    assert "no room" in heard[-1]
 
 
 def test_a_complete_run_is_not_trained_again(

@@ -146,7 +146,7 @@ def test_a_second_cluster_cannot_be_joined() -> None:
 
 def test_a_missing_package_is_named() -> None:
     make = environment_maker(toys.Elsewhere, {"only_in": os.getpid()})
-    with pytest.raises(RunError, match="needs a package that is missing: .*no module 'simulator'"):
+    with pytest.raises(RunError, match=r"needs a package that is missing: .*no module 'simulator'"):
         on_actors(make)
 
 
