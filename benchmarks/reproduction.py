@@ -295,6 +295,6 @@ def _own_command(cell: Cell, folder: Path) -> list[str]:
 
 
 def _record_command(recording: Recording, run: Path, data: Path) -> list[str]:
-    program = [sys.executable, "-P", "-m", "eagerly.scripts.main", "record", str(run)]
+    program = [sys.executable, "-P", "-m", "eagerly.scripts.record", str(run)]
     words = "--episodes", str(recording.episodes), "--noise", str(recording.noise)
     return [*program, "--which", "latest", *words, "-o", str(data)]
