@@ -7,7 +7,7 @@ import inspect
 import io
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from eagerly.environments.adapting import adapted
+from eagerly.environments.adapting import adapted, layers
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
 from eagerly.errors import INTERRUPTIONS, RunError, UsageError, summary
@@ -28,6 +28,7 @@ from eagerly.importing import (
     is_local,
     working_directory_last,
 )
+from eagerly.spaces import text_of
 from eagerly.suggestions import environment_suggestion
 
 Factory = Callable[..., gymnasium.Env]
@@ -35,16 +36,39 @@ _NUMBERS = {"index", "is_evaluation"}  # passed to factories that declare them
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Records that an environment is open, until it is closed.
+    """Records that an environment is open, until it is closed, and can create it anew.
+
+    Args:
+        env: The environment.
+        make: Creates another one with additional keyword arguments.
 
     Raises:
         RunError: If the environment is already open.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], make: Callable[..., _Open]) -> None:
         super().__init__(env)
         _check_new(env)
+        self._make, self._spaces = make, (env.observation_space, env.action_space)
         self._identity = id(env.unwrapped)
+        _open[self._identity] = self
+
+    def recreate(self, kwargs: Mapping[str, Any]) -> None:
+        """Closes the environment, then creates it with additional keyword arguments.
+
+        Wrappers around this object then wrap the new environment.
+
+        Raises:
+            RunError: If the new environment cannot be created or has other spaces. No environment
+                is open then.
+        """
+        self.close()
+        new = self._make(kwargs)
+        if new._spaces != self._spaces:
+            new.close()
+            expected, got = (" and ".join(map(text_of, x)) for x in (self._spaces, new._spaces))
+            raise RunError(f"with {kwargs}, spaces must stay {expected}; got {got}")
+        self.env, self._identity, self._cached_spec = new.env, new._identity, None
         _open[self._identity] = self
 
     def close(self) -> None:
@@ -65,6 +89,24 @@ def _check_new(env: gymnasium.Env[Any, Any]) -> None:
         raise RunError(
             "the factory reuses an environment that is still open: create a new one in every call"
         )
+
+
+def recreate(env: gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> None:
+    """Closes an environment that an `EnvironmentMaker` created, and creates it anew in its place.
+
+    Args:
+        env: The environment, which may be wrapped. It must be reset before the next step.
+        kwargs: Keyword arguments, merged over those of the maker.
+
+    Raises:
+        RunError: If the new environment cannot be created or has other spaces. The old one is
+            closed all the same: call `recreate` again with valid arguments.
+        TypeError: If the environment was created in another way.
+    """
+    for layer in layers(env):
+        if isinstance(layer, _Open):
+            return layer.recreate(kwargs)
+    raise TypeError(f"only environments of an EnvironmentMaker can be created anew; got {env}")
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -144,9 +186,13 @@ class EnvironmentMaker:
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; got {type(env)}")
         try:
-            return _Open(adapted(env))
+            return _Open(adapted(env), functools.partial(self._with, index, more))
         except RunError as error:
             raise RunError(f"environment {self.name!r}: {error}") from None
+
+    def _with(self, index: int, more: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+        """Creates an environment with additional keyword arguments."""
+        return replace(self, kwargs={**self.kwargs, **kwargs})(index, **more)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles the maker so that another process can find the package before unpickling.

@@ -330,7 +330,7 @@ def _goal_entries(observations: Observations, name: str) -> tuple[Entry, Entry]:
 
 def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..., Any]:
     try:
-        found: Callable[..., Any] = env.get_wrapper_attr(method)
+        env.get_wrapper_attr(method)
     except AttributeError as error:
         how = ""
         if method == "compute_terminated":
@@ -343,4 +343,5 @@ def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..
             f"environment {name!r}: hindsight replay requires a method {method}(achieved_goal, "
             f"desired_goal, info), as in gymnasium_robotics.GoalEnv; it has none{how}"
         ) from error
-    return found
+    # Looked up at every call, because `recreate` replaces the environment inside its wrappers.
+    return lambda *arguments: env.get_wrapper_attr(method)(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 
+UNCHANGED = "{}"  # JSON of changed keyword arguments, if there are none
 _EXECUTED = "executed_action"  # in `info`: the action after a safety layer, for example
 
 
@@ -57,6 +59,9 @@ class Rollout:
         exploration: Exploration state after the rollout, if it ran in another process.
         replaced: Actions that an environment executed instead, which it reported as
             `info["executed_action"]`: step, environment, and the action in its units.
+        recreated: Environments that were created anew because their keyword arguments changed:
+            environment, the changed arguments as JSON, and "". If that failed, the arguments that
+            it keeps, and the error.
     """
 
     observations: np.ndarray
@@ -71,6 +76,7 @@ class Rollout:
     episodes: list[FinishedEpisode] = field(default_factory=list)
     exploration: Mapping[str, Any] | None = None
     replaced: list[tuple[int, int, Any]] = field(default_factory=list)
+    recreated: list[tuple[int, str, str]] = field(default_factory=list)
 
     @cached_property
     def ended(self) -> np.ndarray:
@@ -113,9 +119,10 @@ class Rollout:
             observations = np.concatenate([*before, parts[-1].observations[-1:]])
             kept = list(chain(*kept))
         episodes = [episode for part in parts for episode in part.episodes]
-        replaced, offset = [], np.zeros(2, int)  # in steps and environments
+        replaced, recreated, offset = [], [], np.zeros(2, int)  # in steps and environments
         for part in parts:
             replaced += [(t + offset[0], n + offset[1], action) for t, n, action in part.replaced]
+            recreated += [(n + int(offset[1]), kwargs, why) for n, kwargs, why in part.recreated]
             offset[axis] += part.rewards.shape[axis]
         return cls(
             observations,
@@ -129,6 +136,7 @@ class Rollout:
             kept or None,
             episodes,
             replaced=replaced,
+            recreated=recreated,
         )
 
 
@@ -196,6 +204,7 @@ class EnvironmentGroup:
                 )
         self.observation_space, self.action_space = first
         self._episodes = [0] * len(self.envs)
+        self._kwargs = [UNCHANGED] * len(self.envs)
         self.policy: Acts | None = None
         self.is_closing = False
         self.observations = np.empty((len(self.envs), 0), np.float32)
@@ -210,6 +219,7 @@ class EnvironmentGroup:
         episodes: Sequence[int],
         actions: Sequence[np.ndarray] = (),
         fresh: np.ndarray | None = None,
+        kwargs: Sequence[str] = (),
     ) -> tuple[np.ndarray, np.ndarray]:
         """Resets every environment to a given episode and replays its recorded actions.
 
@@ -219,12 +229,17 @@ class EnvironmentGroup:
                 nothing is replayed.
             fresh: Mask `[G]` of episodes that begin although the previous one did not end; None: no
                 such episode.
+            kwargs: Changed keyword arguments of each environment, as JSON, see `rollout`; empty:
+                they stay.
 
         Returns:
             The resulting observations `[G, O]` and returns `[G]`, NaN if an episode ended during
             the replay.
         """
         self._episodes = list(episodes)
+        for place, wanted in enumerate(kwargs):
+            if wanted != self._kwargs[place] and (error := self._recreate(place, wanted)):
+                raise RunError(error)
         if fresh is not None and self.policy is not None:
             self.policy.on_reset(fresh)
         self.observations = np.stack([self._reset(place) for place in range(len(self.envs))])
@@ -240,7 +255,11 @@ class EnvironmentGroup:
         return self.observations, returns
 
     def rollout(
-        self, steps: int, random_steps: int = 0, given: np.ndarray | None = None
+        self,
+        steps: int,
+        random_steps: int = 0,
+        given: np.ndarray | None = None,
+        kwargs: str = UNCHANGED,
     ) -> Rollout:
         """Runs T steps and resets environments whose episode ends.
 
@@ -249,6 +268,8 @@ class EnvironmentGroup:
             random_steps: Number of initial steps with uniformly random actions.
             given: The actions of one step, `[G, ...]`, in the environments' units; None: the policy
                 chooses the actions.
+            kwargs: JSON object of changed keyword arguments. An environment whose episode ends is
+                created anew if it has others.
 
         Raises:
             RunError: If the rollout is aborted or an environment fails.
@@ -264,6 +285,7 @@ class EnvironmentGroup:
         infos: list[dict[str, float]] = []
         kept: list[dict[str, Any]] = []
         replaced: list[tuple[int, int, Any]] = []
+        recreated: list[tuple[int, str, str]] = []
         policy = self.policy
         for step in range(steps):
             if given is None:
@@ -290,6 +312,9 @@ class EnvironmentGroup:
                     infos.append(numeric_items(info))
                     last.append(current[place].copy())
                     self._episodes[place] += 1
+                    if kwargs != self._kwargs[place]:
+                        error = self._recreate(place, kwargs)
+                        recreated.append((place, self._kwargs[place], error))
                     current[place] = self._reset(place)
             if given is None and policy is not None:
                 policy.observe(rewards[step], terminated[step] | truncated[step])
@@ -305,7 +330,23 @@ class EnvironmentGroup:
             infos,
             [kept[first : first + count] for first in range(0, len(kept), count)] if kept else None,
             replaced=replaced,
+            recreated=recreated,
         )
+
+    def _recreate(self, place: int, kwargs: str) -> str:
+        """Creates an environment with other keyword arguments, or again with the present ones.
+
+        Returns:
+            Why the other arguments are not possible; "" if they are.
+        """
+        env, present = self.envs[place], self._kwargs[place]
+        try:
+            env.recreate(json.loads(kwargs))
+        except RunError as error:
+            env.recreate(json.loads(present))
+            return str(error)
+        self._kwargs[place] = kwargs
+        return ""
 
     def _reset(self, place: int) -> np.ndarray:
         """Resets an environment with its episode's seed and returns the observation `[O]`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from eagerly.environments.factory import recreate
 from eagerly.environments.values import (
     SpaceError,
     as_array,
@@ -94,6 +95,16 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         finally:
             if self._watchdog is not None:
                 self._watchdog.call = None
+
+    def recreate(self, kwargs: Mapping[str, Any]) -> None:
+        """Closes the environment and creates it with additional keyword arguments.
+
+        Raises:
+            RunError: If the new environment cannot be created or has other spaces.
+        """
+        self._steps = 0
+        self.close()  # an error in it becomes a warning
+        self._call("creation", recreate, lambda _: None, self.env, kwargs)
 
     def _call(
         self,

@@ -40,6 +40,7 @@ from eagerly.storage.run_settings import (
     format_setting,
 )
 from eagerly.storage.trust import (
+    changed_kwargs,
     described,
     is_trusted,
     modules_of,
@@ -73,6 +74,7 @@ class Run:
         preset: Description of the preset used by a new run.
         data: The logged data: path, SHA-256 digest and number of transitions of each file.
         trusts_init_from: Whether the user trusts the run directory named by `init_from`.
+        trusts_all: Whether the user trusts all settings of the directory.
         untrusted: Settings that reach outside the process (`trust.outside_settings`), come only
             from the directory, and are not trusted by the user.
     """
@@ -88,6 +90,7 @@ class Run:
     preset: str = ""
     data: list[dict[str, Any]] = field(default_factory=list)
     trusts_init_from: bool = False
+    trusts_all: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
     _lock: RunLock | None = None
 
@@ -162,14 +165,34 @@ class Run:
         if asked := self.untrusted.keys() & set(settings):
             raise _trust_error(self.path, self.untrusted, asked)
 
+    def check_kwargs(self, kwargs: Mapping[str, Any]) -> None:
+        """Checks that the environments may receive changed arguments from a checkpoint.
+
+        Raises:
+            RunError: If the user has not trained this run with such arguments, and does not trust
+                the directory.
+        """
+        if self.trusts_all:
+            self.trust_kwargs(kwargs)
+        elif not is_trusted(self.path, changed_kwargs(kwargs)):
+            raise _trust_error(self.path, {"env_kwargs": dict(kwargs)}, set())
+
+    def trust_kwargs(self, kwargs: Mapping[str, Any]) -> None:
+        """Records that the user trusts this run with changed arguments; see `changed_kwargs`."""
+        self._record(changed_kwargs(kwargs))
+
     def trust(self) -> None:
         """Records that the user trusts this run; logs a warning if that is impossible.
 
         A run with untrusted settings is not recorded. Those settings have had no effect.
         """
         named = outside_settings(self.document())
+        if named and not self.untrusted:
+            self._record(named)
+
+    def _record(self, named: Mapping[str, Any]) -> None:
         try:
-            if named and not self.untrusted and not is_trusted(self.path, named):
+            if not is_trusted(self.path, named):
                 trust(self.path, named)
         except OSError as error:
             _log.warning(
@@ -369,6 +392,7 @@ def _continued(
         history=document["history"],
         data=document.get("data", []),
         trusts_init_from=trusted and "init_from" in given,
+        trusts_all=trusted,
         untrusted=untrusted,
     )
 

@@ -118,6 +118,22 @@ def _plugins() -> set[str]:
     return {plugin.module.removesuffix(".__init__") for plugin in found}
 
 
+def changed_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is recorded about changed environment arguments: all but numbers and booleans.
+
+    A run changes numbers often, and the user's list must not grow with each change.
+    """
+    return {"changed env_kwargs": _without_numbers(kwargs)}
+
+
+def _without_numbers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_numbers(each) for each in value]
+    return 0 if isinstance(value, int | float) else value
+
+
 def is_trusted(path: Path, named: Mapping[str, Any]) -> bool:
     """Returns whether this user trained the run at this path with the same settings and modules."""
     return RunFiles(_list()).is_file(_entry(path, named))

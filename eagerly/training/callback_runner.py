@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
+from eagerly.environments.group import Rollout
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback, TrainerView
 
@@ -27,6 +28,7 @@ class CallbackRunner:
         self._callbacks = list(callbacks)
         self.is_empty = not self._callbacks
         self._failed: tuple[str, BaseException] | None = None  # the method and its exception
+        self._unusable = ""  # why environments rejected new keyword arguments
         methods = [name for name in vars(Callback) if name.startswith("on_")]
         for callback in self._callbacks:
             unknown = {name for name in dir(callback) if name.startswith("on_")} - {*methods}
@@ -39,6 +41,7 @@ class CallbackRunner:
 
     def call(self, event: str, training: TrainerView, *about: Any) -> None:
         """Calls the method `event` of each callback; stops the run if one raises an exception."""
+        training.event = event
         for callback in self._callbacks:
             if self._failed:
                 break
@@ -51,11 +54,22 @@ class CallbackRunner:
                 self._failed = method, error
                 training.stop(f"{method} raised {type(error).__name__}")
 
+    def check_recreated(self, training: TrainerView, rollout: Rollout) -> None:
+        """Stops the run if an environment could not be created with other keyword arguments."""
+        for number, kept, error in rollout.recreated:
+            if error and not self._unusable:
+                self._unusable = (
+                    f"environment {number} rejects the arguments of set_env_kwargs and keeps "
+                    f"{kept}: {error}. Correct the callback and resume the run"
+                )
+                training.stop(f"environment {number} rejects the arguments of set_env_kwargs")
+
     def check(self, step: int) -> None:
-        """Reports the exception of a callback, after everything is saved.
+        """Reports the failure of a callback, after everything is saved.
 
         Raises:
-            RunError: If a callback raised an exception, with its traceback.
+            RunError: If a callback raised an exception, with its traceback, or set keyword
+                arguments with which environments cannot be created.
         """
         if self._failed:
             method, raised = self._failed
@@ -63,3 +77,5 @@ class CallbackRunner:
             raise RunError(
                 f"stopped after step {step}, checkpoint saved: {method} raised\n{told}"
             ) from raised
+        if self._unusable:
+            raise RunError(f"stopped after step {step}, checkpoint saved: {self._unusable}")

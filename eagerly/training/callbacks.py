@@ -20,7 +20,10 @@ from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import BestPolicyTracker
+from eagerly.training.collector import Collector
+from eagerly.training.curriculum import change_kwargs, current_kwargs
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.offline import OfflineCollector
 from eagerly.training.update_budget import UpdateBudget
 
 
@@ -34,6 +37,7 @@ class TrainerView(Protocol):
         budget: Decides when updates are made. With policy checkpoints, it also keeps the best
             policy.
         policies: The evaluated policy and the best policy so far.
+        event: The callback method that was called last, such as "on_rollout".
     """
 
     run: Run
@@ -41,6 +45,8 @@ class TrainerView(Protocol):
     buffer: Replay
     budget: UpdateBudget
     policies: BestPolicyTracker
+    collector: Collector | OfflineCollector
+    event: str = ""
 
     @property
     def steps(self) -> int:
@@ -72,6 +78,30 @@ class TrainerView(Protocol):
 
     def stop(self, reason: str) -> None:
         """Saves and ends `train` at the next safe point."""
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """A copy of the setting `env_kwargs`, merged with the changes by `set_env_kwargs`."""
+        return current_kwargs(self.run, self.collector.environments)
+
+    def set_env_kwargs(self, **changes: Any) -> None:
+        """Changes keyword arguments of the training environments; others keep their values.
+
+        Each environment is closed and created anew before its next reset in a round that begins
+        after this call, so its running episode ends unchanged. With `policy_lag` 1, the next round
+        has already begun. Equal values change nothing. Checkpoints contain the arguments.
+
+        Args:
+            **changes: New values by name: numbers, booleans, text, None, lists or dictionaries.
+
+        Raises:
+            TypeError: If JSON cannot represent a value exactly.
+            RunError: In an offline run, or if the call does not come from `on_rollout`,
+                `on_update`, `on_evaluation` or `on_round`. If an environment later cannot be
+                created with these arguments, or has other spaces, all environments return to the
+                last valid ones, the run is saved, and `train` raises this error.
+        """
+        change_kwargs(self.run, self.collector.environments, changes, event=self.event)
 
 
 class Callback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import math
 import time
@@ -12,12 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from eagerly.environments.group import UNCHANGED
 from eagerly.errors import NonFiniteError, RunError, UsageError, summary
 from eagerly.settings import flag_name
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
-from eagerly.storage.manifest import has_evaluation_at_end
+from eagerly.storage.manifest import Manifest, has_evaluation_at_end
 from eagerly.storage.run import Run
 from eagerly.storage.run_settings import format_setting
 from eagerly.storage.trust import FACTORIES
@@ -120,11 +122,13 @@ class Checkpoints:
             FloatingPointError: If an environment returns a value that is not finite.
         """
         run, manifest = self._run, saved.manifest
+        environments = self._parts.collector.environments
         changed = run.changes(manifest.config)
         # Episodes can be replayed only with the same values.
         if different := sorted({"env", "env_kwargs", "seed"} & changed.keys()):
             flags = " and ".join(map(flag_name, different))
-            self._parts.collector.environments.why_changed = f"{flags} changed"
+            environments.why_changed = f"{flags} changed"
+        environments.keeps_kwargs = not {"env", "env_kwargs"} & changed.keys()
         # Different spaces mean a different environment; only an override allows that.
         if not changed and self._spaces != manifest.spaces:
             raise RunError(
@@ -133,6 +137,8 @@ class Checkpoints:
                 "with, or use a new --run-dir."
             )
         try:
+            if environments.keeps_kwargs:
+                _check_kwargs(run, manifest)
             saved.restore(self._contents)
         except (RunError, FloatingPointError):
             raise
@@ -224,6 +230,13 @@ class Checkpoints:
         finally:
             self.seconds += time.monotonic() - began
             self.start_clock()
+
+
+def _check_kwargs(run: Run, manifest: Manifest) -> None:
+    """Checks that the environments may receive the changed arguments in a checkpoint."""
+    changed = manifest.state["collector"].get("environments", {}).get("kwargs", [])
+    for kwargs in sorted(set(changed) - {UNCHANGED}):
+        run.check_kwargs(json.loads(kwargs))
 
 
 def _different_settings(run: Run, changed: Mapping[str, Sequence[Any]]) -> str:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from eagerly.environments.group import Rollout
+from eagerly.environments.group import UNCHANGED, Rollout
 from eagerly.spaces import Actions, Observations
 from eagerly.state import Saved
 
@@ -16,13 +16,15 @@ class NoEnvironments:
 
     Attributes:
         lost: Mask of the environments that had to start a new episode: empty.
-        why_lost, why_changed: Reasons, unused.
+        why_lost, why_changed, keeps_kwargs: As there, unused.
+        kwargs: Changed keyword arguments: none.
         num_collectors: Number of collectors: 0.
         repeats: Whether episodes repeat: unknown.
     """
 
     lost = np.zeros(0, bool)
     why_lost = why_changed = ""
+    kwargs, keeps_kwargs = UNCHANGED, True
     num_collectors = 0
     repeats: bool | None = None
 

@@ -24,6 +24,7 @@ from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.callbacks import Callback, TrainerView
+from eagerly.training.curriculum import scalars
 from eagerly.training.dashboards import BEST, active_settings, layout, settings_summaries
 from eagerly.training.evaluation import Evaluation
 from eagerly.training.trackers import make_tracker
@@ -134,7 +135,8 @@ class Summaries(Callback, Saved):
         means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
         means["speed/steps_per_second"] = (steps - last_steps) / elapsed
         means["speed/updates_per_second"] = (updates - last_updates) / elapsed
-        self._scalars(means | training.agent.scalars() | training.budget.scalars(), steps)
+        means |= training.agent.scalars() | training.budget.scalars()
+        self._scalars(means | scalars(training.collector.environments), steps)
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:

@@ -94,10 +94,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
 
     @property
     def stop_reason(self) -> str:
-        """The reason passed to `stop`, otherwise "steps" or "stop_at_return" in a finished run.
-
-        Empty if the run is neither stopped nor finished.
-        """
+        """The reason passed to `stop`, else "steps" or "stop_at_return" if finished, else ""."""
         return self._stop_request or next(iter(self._reached if self.finished else ()), "")
 
     @property
@@ -127,8 +124,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     @property
     def _is_stopping(self) -> bool:
         """Whether a signal or a callback has requested a stop."""
-        received = self._signals.received and not self._must_advance
-        return bool(received or self._stop_request)
+        return bool(self._stop_request or (self._signals.received and not self._must_advance))
 
     def stop(self, reason: str) -> None:
         """Ends `train`, after saving, once the current call or evaluation step is complete."""
@@ -224,6 +220,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._due_at = self.collector.steps
         if rollout.episodes or not self._callbacks.is_empty:
             self._notify("on_rollout", rollout)
+        if rollout.recreated:
+            self._callbacks.check_recreated(self, rollout)
 
     def _learn(self) -> None:
         try:

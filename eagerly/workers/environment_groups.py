@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -10,7 +11,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
+from eagerly.environments.group import UNCHANGED, Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
@@ -56,6 +57,11 @@ class Environments:
         lost: `[N]` bool, environments that the latest `restore`, `step` or `rollout` could not
             restore to their episodes. These environments started new episodes.
         why_lost: Why these environments were lost, as text.
+        kwargs: Keyword arguments that were changed since the environments were created, as a JSON
+            object. An environment receives them at its next reset in a round that begins after the
+            change: it is closed and created anew. An environment that fails keeps its arguments,
+            see `Rollout.recreated`, and all return to these.
+        keeps_kwargs: Whether `restore` restores changed arguments.
         why_changed: Why a saved state is from other environments, as text; "" if it is not. Then
             `restore` starts new episodes, and ignores what was found about the others.
     """
@@ -89,6 +95,7 @@ class Environments:
         self._explorations: list[Any] = []  # states before the rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = self.why_changed = ""
+        self.kwargs, self.keeps_kwargs = UNCHANGED, True
         spec = GroupSpec(make, self.groups, seed, timeout, tuple(info_keys))
         self._collectors: Workers
         self._collectors, self.num_collectors = make_workers(
@@ -134,8 +141,9 @@ class Environments:
 
     def step(self, actions: np.ndarray) -> Rollout:
         """Executes actions `[N, A]` in the environment's units, then resets finished episodes."""
+        self._episodes.next_kwargs = kwargs = self.kwargs
         requests = {
-            group: (EnvironmentGroup.rollout, (1, 0, actions[numbers.start : numbers.stop]))
+            group: (EnvironmentGroup.rollout, (1, 0, actions[numbers.start : numbers.stop], kwargs))
             for group, numbers in enumerate(self.groups)
         }
         return self._taken(list(self._ask(requests).values()))
@@ -148,6 +156,7 @@ class Environments:
             steps: T.
             random_steps: Number of initial steps with uniformly random actions.
         """
+        self._episodes.next_kwargs = self.kwargs
         return self._taken(self._acted(actor, steps, random_steps))
 
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
@@ -164,10 +173,13 @@ class Environments:
         """Waits for the rollout in progress and returns it."""
         assert self._begun is not None
         begun, self._begun = self._begun, None
-        return self._taken(begun.result())
+        rollout = self._taken(begun.result())
+        self._episodes.next_kwargs = self.kwargs
+        return rollout
 
     def _acted(self, actor: RowPolicy | None, steps: int, random_steps: int) -> list[Rollout]:
-        request = EnvironmentGroup.rollout, (steps, random_steps)
+        arguments = steps, random_steps, None, self._episodes.next_kwargs
+        request = EnvironmentGroup.rollout, arguments
         return list(self._ask(dict.fromkeys(range(len(self.groups)), request), actor).values())
 
     def _taken(self, parts: list[Rollout]) -> Rollout:
@@ -178,11 +190,14 @@ class Environments:
             if self.lost.any():
                 if self._episodes.keeps_actions:
                     self.why_lost, self.repeats = _NOT_REPEATED, False
-                self._episodes.begin_next(self.lost)
+                self._episodes.begin_fresh(self.lost)
             for policy, part in zip(self._policies, parts, strict=False):
                 policy.exploration.restore(part.exploration)
         rollout = parts[0] if len(parts) == 1 else Rollout.joined(parts)
         self._episodes.count(rollout)
+        for _, kept, error in rollout.recreated:
+            if error:
+                self.kwargs = self._episodes.next_kwargs = kept
         return rollout
 
     def _begin(self) -> np.ndarray:
@@ -196,9 +211,13 @@ class Environments:
     def state(self) -> dict[str, Any]:
         """Returns the state for `restore`: episode numbers, actions, returns and observations.
 
-        Contains "repeats" (False) only if episodes were found not to be reproducible.
+        Contains "repeats" (False) only if episodes were found not to be reproducible, and "kwargs"
+        only if keyword arguments were changed.
         """
-        state = self._episodes.state(self.action_space.shape or ())
+        log = self._episodes
+        state = log.state(self.action_space.shape or ())
+        if {*log.kwargs, log.next_kwargs, self.kwargs} != {UNCHANGED}:
+            state["kwargs"] = [*log.kwargs, log.next_kwargs, self.kwargs]
         return state | {"repeats": False} if self.repeats is False else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -209,9 +228,14 @@ class Environments:
         actions were not recorded or must not be replayed.
 
         Raises:
-            ValueError: If the numbers of episodes, action sequences and returns differ.
+            ValueError: If the numbers of episodes, action sequences and returns differ, or changed
+                keyword arguments are not JSON objects.
+            RunError: If an environment cannot be created with them.
         """
         log = self._episodes
+        if self.keeps_kwargs and "kwargs" in state:
+            *kwargs, log.next_kwargs, self.kwargs = map(_checked, state["kwargs"])
+            log.kwargs = (kwargs + [log.next_kwargs] * len(self))[: len(self)]
         self.why_lost = log.restore(state, self.why_changed)
         if state.get("repeats") is False and not self.why_changed:
             self.repeats = False
@@ -224,7 +248,7 @@ class Environments:
         lost |= returns != log.returns
         if lost.any():
             self.repeats = False
-            log.begin_next(lost)
+            log.begin_fresh(lost)
             self.start()
         elif log.lengths.any() and self.repeats is not False:  # a match may be chance
             self.repeats = True
@@ -246,3 +270,10 @@ class Environments:
         self._collectors.close()
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _checked(kwargs: str) -> str:
+    """Returns saved keyword arguments, which must be a JSON object."""
+    if not isinstance(json.loads(kwargs), dict):
+        raise ValueError(f"keyword arguments must be a JSON object; got {kwargs[:200]}")
+    return kwargs

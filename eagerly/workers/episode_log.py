@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.environments.group import EnvironmentGroup, FinishedEpisode, Rollout
+from eagerly.environments.group import UNCHANGED, EnvironmentGroup, FinishedEpisode, Rollout
 from eagerly.workers.worker import Request
 
 
@@ -24,12 +24,15 @@ class EpisodeLog:
         returns: Sum of the current episode's rewards so far, `[N]`.
         lengths: Number of steps so far, `[N]`.
         observations: Current observations, `[N, O]`, float32.
+        kwargs: Changed keyword arguments of each environment in its current episode, as JSON.
+        next_kwargs: Those of episodes that begin in the current or next round.
     """
 
     def __init__(self, count: int, *, keeps_actions: bool) -> None:
         self.episodes = [0] * count
         self.returns, self.lengths = np.zeros(count), np.zeros(count, np.int64)
         self.observations = np.empty((count, 0), np.float32)
+        self.kwargs, self.next_kwargs = [UNCHANGED] * count, UNCHANGED
         self.keeps_actions = keeps_actions
         self._actions: list[list[np.ndarray]] = [[] for _ in self.episodes]
 
@@ -48,6 +51,8 @@ class EpisodeLog:
                     total, length = float(self.returns[index]), int(self.lengths[index])
                     rollout.episodes.append(FinishedEpisode(index, total, length))
                 self.begin_next(ended)
+        for index, kwargs, _ in rollout.recreated:
+            self.kwargs[index] = kwargs
         self.observations = rollout.observations[-1]
 
     def begin_next(self, where: np.ndarray) -> None:
@@ -56,6 +61,12 @@ class EpisodeLog:
             self.episodes[index] += 1
             self._actions[index] = []
             self.returns[index], self.lengths[index] = 0.0, 0
+
+    def begin_fresh(self, where: np.ndarray) -> None:
+        """Starts the next episode of environments whose episode cannot go on, `[N]` bool."""
+        self.begin_next(where)
+        for index in np.flatnonzero(where).tolist():
+            self.kwargs[index] = self.next_kwargs
 
     def begin(self, numbers: range, fresh: np.ndarray | None = None) -> Request:
         """Returns the request that resets a group to its episodes and replays them.
@@ -72,7 +83,11 @@ class EpisodeLog:
             np.array([] if begins else self._actions[n])
             for n, begins in zip(numbers, where, strict=True)
         ]
-        return EnvironmentGroup.begin, (episodes, actions, fresh)
+        kwargs = [
+            self.next_kwargs if begins else self.kwargs[n]
+            for n, begins in zip(numbers, where, strict=True)
+        ]
+        return EnvironmentGroup.begin, (episodes, actions, fresh, kwargs)
 
     def state(self, shape: Sequence[int]) -> dict[str, Any]:
         """Returns the state for `restore`.
@@ -118,5 +133,5 @@ class EpisodeLog:
             self.lengths[:] = [len(actions) for actions in self._actions]
             self.returns[:] = state["returns"]
             return ""
-        self.begin_next(np.ones(count, bool))
+        self.begin_fresh(np.ones(count, bool))
         return reason
