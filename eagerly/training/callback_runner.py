@@ -12,7 +12,7 @@ from eagerly.training.callbacks import Callback, TrainerView
 
 
 class CallbackRunner:
-    """The callbacks of a run. Once one raises an exception, no callback is called.
+    """The callbacks of a run. Once one fails, no callback is called.
 
     Args:
         callbacks: The callbacks, in call order.
@@ -43,7 +43,7 @@ class CallbackRunner:
         """Calls the method `event` of each callback; stops the run if one raises an exception."""
         training.event = event
         for callback in self._callbacks:
-            if self._failed:
+            if self._failed or self._unusable:
                 break
             try:
                 getattr(callback, event)(training, *about)

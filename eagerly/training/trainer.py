@@ -218,10 +218,10 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         is_due = self.collector.steps >= self._due_at
         if (is_due or rollout.episodes) and self._evaluator.schedule(rollout, is_due=is_due):
             self._due_at = self.collector.steps
-        if rollout.episodes or not self._callbacks.is_empty:
-            self._notify("on_rollout", rollout)
         if rollout.recreated:
             self._callbacks.check_recreated(self, rollout)
+        if rollout.episodes or not self._callbacks.is_empty:
+            self._notify("on_rollout", rollout)
 
     def _learn(self) -> None:
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -268,3 +271,100 @@ def test_known_irreproducibility_is_saved_and_restored(kept: bool) -> None:
     restored.restore(state)
     assert restored.repeats is (True if kept else None)
     assert restored.state().keys() == state.keys()
+
+
+class Sized(toys.Counting):
+    """Observes its difficulty. The space has another size for the difficulty 9."""
+
+    opened = 0  # now, in this process
+
+    def __init__(self, difficulty: int = 0) -> None:
+        super().__init__()
+        assert Sized.opened < 2
+        Sized.opened += 1
+        self.difficulty = difficulty
+        if difficulty == 9:
+            self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (5,))
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.difficulty, self.count])
+
+    def close(self) -> None:
+        Sized.opened -= 1
+
+
+@pytest.fixture
+def sized() -> Iterator[Callable[[], Environments]]:
+    """Returns a function that creates two environments; only two may be open at a time."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(
+            closing(Environments(environment_maker(Sized, {"difficulty": 1}), 2, 0, group_size=1))
+        )
+    assert Sized.opened == 0
+
+
+def test_changed_arguments_take_effect_at_the_next_reset(
+    sized: Callable[[], Environments],
+) -> None:
+    environments = sized()
+    environments.start()
+    environments.step(actions(2))
+    assert "kwargs" not in environments.state()
+    environments.kwargs = '{"difficulty": 2}'
+    found = [environments.step(actions(2)) for _ in range(2)]
+    assert [part.observations[1, :, 0].tolist() for part in found] == [[1, 1], [2, 2]]
+    assert found[1].last[:, 0].tolist() == [1, 1]
+    assert found[1].recreated == [(n, '{"difficulty": 2}', "") for n in range(2)]
+    environments.kwargs = '{"difficulty": 3}'
+    environments.step(actions(2))
+    state = environments.state()
+    assert state["kwargs"] == ['{"difficulty": 2}'] * 2 + ['{"difficulty": 3}'] * 2
+    environments.close()
+
+    restored = sized()
+    restored.restore(state)
+    assert not restored.lost.any()
+    assert restored.observations.tolist() == [[2, 1]] * 2
+    after = [restored.step(actions(2)) for _ in range(2)][-1]
+    assert after.observations[1].tolist() == [[3, 0]] * 2
+
+
+def test_environments_that_cannot_be_created_keep_their_arguments(
+    sized: Callable[[], Environments],
+) -> None:
+    environments = sized()
+    environments.start()
+    for kwargs, told in [
+        ('{"difficulty": 9}', "with {'difficulty': 9}, spaces must stay"),
+        ('{"speed": 1}', "cannot be created with {'difficulty': 1, 'speed': 1}: TypeError"),
+    ]:
+        environments.kwargs = kwargs
+        after = [environments.step(actions(2)) for _ in range(3)][-1]
+        assert [found[:2] for found in after.recreated] == [(0, "{}"), (1, "{}")]
+        assert all(told in found[2] for found in after.recreated)
+        assert after.observations[1].tolist() == [[1, 0]] * 2
+        assert environments.kwargs == "{}"
+    assert "kwargs" not in environments.state()
+
+
+def test_a_state_with_invalid_arguments_is_rejected(sized: Callable[[], Environments]) -> None:
+    environments = sized()
+    environments.start()
+    with pytest.raises(ValueError, match=r"must be a JSON object; got \[1\]"):
+        environments.restore(environments.state() | {"kwargs": ["[1]"] * 4})
+
+
+def test_lost_episodes_begin_with_the_newest_arguments(
+    sized: Callable[[], Environments],
+) -> None:
+    environments = sized()
+    environments.start()
+    environments.step(actions(2))
+    environments.kwargs = '{"difficulty": 2}'
+    environments.step(actions(2))
+    state = environments.state()
+    environments.close()
+    restored = sized()
+    restored.restore(state | {"observations": np.zeros((2, 2), np.float32)})
+    assert restored.lost.all()
+    assert restored.observations.tolist() == [[2, 0]] * 2
