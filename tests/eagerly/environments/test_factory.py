@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from eagerly.environments.checking import check_environment
-from eagerly.environments.factory import environment_maker, environment_name
+from eagerly.environments.factory import environment_maker, environment_name, recreate
 from eagerly.environments.values import numeric_items
 from eagerly.errors import RunError
 from tests import toys
@@ -159,6 +159,35 @@ def test_an_environment_is_closed_only_once(tmp_path: Path) -> None:
     env = environment_maker(toys.Device, {"lock": str(tmp_path / "lock")})()
     env.close()
     env.close()  # closing the device again would fail
+
+
+def test_an_environment_is_closed_before_it_is_created_anew(tmp_path: Path) -> None:
+    lock = {"lock": str(tmp_path / "lock")}
+    env = gymnasium.wrappers.TimeLimit(environment_maker(toys.Device, lock)(), 9)
+    recreate(env, {"length": 3})  # the device can be opened only once
+    assert env.unwrapped.length == 3
+    recreate(env, {})
+    assert env.unwrapped.length == 40
+    env.reset(seed=0)
+    with pytest.raises(RunError, match=r"cannot be created with .*'speed': 1}: TypeError"):
+        recreate(env, {"speed": 1})
+    recreate(env, {"length": 4})
+    assert env.unwrapped.length == 4
+    env.close()
+    environment_maker(toys.Device, lock)().close()
+    with pytest.raises(TypeError, match="only environments of an EnvironmentMaker"):
+        recreate(toys.Counting(), {})
+
+
+def test_arguments_reach_an_environment_with_an_index() -> None:
+    def made(index: int, length: int = 3) -> gymnasium.Env[Any, Any]:
+        return toys.Counting(length=10 * index + length)
+
+    env = environment_maker(made)(4)
+    recreate(env, {"length": 5})
+    assert env.unwrapped.length == 45
+    recreate(env, {"index": 1})
+    assert env.unwrapped.length == 13
 
 
 def test_a_factory_must_not_reuse_an_open_environment() -> None:

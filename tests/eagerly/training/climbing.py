@@ -1,6 +1,7 @@
 """A curriculum: an environment with a difficulty, and a callback that raises it.
 
-`python -m tests.eagerly.training.climbing SETTINGS RUN` trains a run with it; SETTINGS are JSON.
+`python -m tests.eagerly.training.climbing SETTINGS RUN [--collectors KIND --num-collectors N]`
+trains a run with it; SETTINGS are JSON.
 """
 
 from __future__ import annotations
@@ -70,4 +71,7 @@ class Climb(Callback):
 if __name__ == "__main__":
     from tests.small_runs import train_in
 
-    train_in(Path(sys.argv[2]), env=Slope, callbacks=[Climb()], **json.loads(sys.argv[1]))
+    settings = json.loads(sys.argv[1])
+    if words := sys.argv[3:]:
+        settings |= {"collectors": words[1], "num_collectors": int(words[3])}
+    train_in(Path(sys.argv[2]), env=Slope, callbacks=[Climb()], **settings)

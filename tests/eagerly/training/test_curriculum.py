@@ -152,9 +152,9 @@ def test_only_repeatable_callback_methods_change_arguments() -> None:
     "settings",
     [
         {},
-        {"num_envs": 3, "evaluations": "shared"},
+        {"evaluations": "shared"},
         LAG | {"steps": 3000},
-        LAG | {"collectors": "processes", "num_collectors": 2},
+        LAG | {"collectors": "processes"},
         {"num_envs": 2, "collectors": "processes", "memory": "gru", "memory_units": 8},
     ],
     ids=["one", "shared", "lag", "lag in processes", "recurrent in processes"],
@@ -170,5 +170,7 @@ def test_killed_runs_equal_uninterrupted_ones(settings: dict[str, Any], tmp_path
     seed = random.randrange(2**32)
     seconds = time.monotonic() - began
     trial = Trial([*words, str(killed)], killed, random.Random(seed), seconds)
+    if "collectors" in brief:  # also kills collectors
+        trial.collectors, trial.most_collectors = brief["collectors"], 2
     assert len(trial.killed(brief["steps"], 8)) == 8, seed
     assert digests(killed) == digests(straight), seed

@@ -98,3 +98,14 @@ def test_a_collector_lost_at_five_attempts_is_reported() -> None:
     with pytest.raises(RunError, match="collector 0 died: giving up after 5 attempts"):
         recovery.ask({0: STEP})
     assert begun(scripted) == [(0, 0)] * 4
+
+
+def test_a_restored_episode_has_its_arguments_and_a_fresh_one_the_next_ones() -> None:
+    log = log_of(BEFORE)
+    log.kwargs, log.next_kwargs = ['{"difficulty": 1}'], '{"difficulty": 2}'
+    scripted = Scripted(
+        LostError(), (np.zeros((1, 2), np.float32), np.zeros(1)), (BEFORE, np.zeros(1)), DONE
+    )
+    Recovery(scripted, [range(1)], log).ask({0: STEP})
+    begins = [given for _, (name, given) in scripted.asked if name is EnvironmentGroup.begin]
+    assert [given[3] for given in begins] == [['{"difficulty": 1}'], ['{"difficulty": 2}']]
