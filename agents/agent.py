@@ -124,7 +124,8 @@ class Agent(Algorithm, Saved):
         self._rates, self._clock = builder.rates, builder.clock
         self._rates.check_reach(self.modules)
         self.normalization = builder.normalization
-        self._statistics = Statistics(self.normalization, self.rewards)
+        of_actor = builder.columns and builder.columns.normalization
+        self._statistics = Statistics(self.normalization, self.rewards, of_actor)
         self.acting = self.modules["policy" if "policy" in self.modules else "actor"].network
         builder.check_quantized(self.acting)
         if "policy" in self.modules:

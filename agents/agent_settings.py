@@ -117,6 +117,9 @@ _ON_SHARED = (
         "if actor and critics share variables, as with custom `models`",
         lambda config, _: (config.actor or config.critic or None) and "a custom actor or critic",
     ),
+    Requirement(
+        "without --critic-entries", lambda config, _: config.critic_entries or None, "critic_entries"
+    ),
     *map(_unless_models, _IN_ENCODERS),
 )
 _QUANTIZES = (
@@ -126,7 +129,7 @@ _QUANTIZES = (
     when("layer_norm", False),
     when("precision", "float32"),
     _for_observations(
-        "single-vector observations", lambda observations: observations.is_one_vector
+        "single-vector observations", lambda observations: observations.actor.is_one_vector
     ),
 )
 
@@ -135,6 +138,11 @@ def _check_models(config: AgentSettings) -> None:
     own = [name for name in ("actor", "critic", "models") if getattr(config, name)]
     if "models" in own and len(own) > 1:
         raise ValueError(f"models already creates actor and critics: remove {own[0]}")
+    if "models" in own and config.critic_entries:
+        raise ValueError(
+            "critic_entries requires separate factories: models creates actor and critics from the "
+            "same observations, so set actor and critic instead"
+        )
     if own and config.memory != NO_MEMORY:
         raise ValueError(f"memory must be none with custom networks; got {config.memory}")
 
@@ -264,6 +272,16 @@ class AgentSettings(Settings):
         longest=10_000,
         requires=_IN_ENTRIES,
         group=NETWORKS,
+    )
+    critic_entries: str = setting(
+        "",
+        "Comma-separated observation entries that only critics see, in the form of ignore_entries "
+        "(Pinto et al. 2018)",
+        unit="names",
+        longest=10_000,
+        requires=_IN_ENTRIES,
+        group=NETWORKS,
+        built=True,
     )
     encoder_units: int = setting(
         64,

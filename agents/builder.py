@@ -17,6 +17,7 @@ from eagerly.networks import (
     EncodedActor,
     EncodedCritic,
     HistoryEncoder,
+    LastColumns,
     MemoryActor,
     ObservationNormalization,
 )
@@ -25,9 +26,11 @@ from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.models import CriticModel, Model
+from eagerly.networks.moments import RunningMoments
 from eagerly.networks.quantization_ranges import Quantization
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
+from eagerly.spaces import Observations
 
 
 class ModelBuilder:
@@ -57,8 +60,6 @@ class ModelBuilder:
         self.config, self.seed = config, seed
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
-        # Custom factories receive the observation space without ignored entries.
-        self._own_spaces = self.observations.kept_space, action_space
         self._sizes = self.observations.size, self.actions.size
 
     @cached_property
@@ -79,14 +80,34 @@ class ModelBuilder:
         """Normalizes observations `[B, O]` for all networks; None if the settings disable it."""
         return self.new_normalization()
 
-    def new_normalization(self) -> ObservationNormalization | None:
-        """Creates a separate observation normalization, or None if the settings disable it."""
+    @cached_property
+    def columns(self) -> LastColumns | None:
+        """Selects what the actor sees of observations `[B, O]`; None if it sees everything."""
+        if not self.config.critic_entries:
+            return None
+        normalization = None
+        if self.normalization is not None:
+            moments = self.normalization.moments
+            normalization = self.new_normalization(self.observations.actor, moments)
+        return LastColumns(self.observations.actor.size, normalization, self.config.variable_dtype)
+
+    def new_normalization(
+        self, observations: Observations | None = None, moments: RunningMoments | None = None
+    ) -> ObservationNormalization | None:
+        """Creates a separate observation normalization, or None if the settings disable it.
+
+        Args:
+            observations: The layout to normalize; by default, that of all observations.
+            moments: As in `ObservationNormalization`.
+        """
         if not self.config.normalize_observations:
             return None
+        observations = observations or self.observations
         return ObservationNormalization(
-            self.observations.size,
-            scalable=self.observations.scalable,
+            observations.size,
+            scalable=observations.scalable,
             dtype=self.config.variable_dtype,
+            moments=moments,
         )
 
     def models(self, suffix: str = "") -> tuple[Model, CriticModel]:
@@ -96,15 +117,14 @@ class ModelBuilder:
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
-            actor, critic = made(
-                config.models, "models", self._own_spaces, self._word(Stream.ACTOR)
-            )
+            spaces = self._own_spaces(self.observations)
+            actor, critic = made(config.models, "models", spaces, self._word(Stream.ACTOR))
             more = self.custom_arguments()
             adapted = CustomActor(actor, name=names[0], **more)
             return adapted, CustomCritic([critic], self._count(), name=names[1], **more)
-        encoder = None
-        if config.encodes(self.observations) and not (config.actor and config.critic):
-            encoder = self._encoder()
+        encoder, is_shared = None, self.observations.actor is self.observations
+        if is_shared and config.encodes(self.observations) and not (config.actor and config.critic):
+            encoder = self._encoder(self.observations, self.normalization)
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
 
     def check_mode(self, model: Any) -> None:
@@ -156,16 +176,23 @@ class ModelBuilder:
         Args:
             name: Its name.
             encoder: An encoder shared with the critics; if None, a separate one is built if needed.
+
+        Raises:
+            ValueError: If a shared encoder would show the actor entries that only critics see.
         """
         config, seed = self.config, self._word(Stream.ACTOR)
+        observations, normalization = self.observations.actor, self.columns or self.normalization
+        if self.columns is not None and encoder is not None:
+            raise ValueError("critic_entries requires an actor with a separate encoder; got one")
         if config.actor:
-            model = made(config.actor, "actor", self._own_spaces, seed)
-            return CustomActor(model, name=name, **self.custom_arguments())
+            model = made(config.actor, "actor", self._own_spaces(observations), seed)
+            more = {"observations": observations.size, "normalization": normalization}
+            return CustomActor(model, name=name, **self.custom_arguments() | more)
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
-        front = self._front(seed, encoder)
+        front = self._front(seed, encoder, observations, normalization)
         if front is None:
-            parts["quantization"] = self._quantization()
-            return Actor(*self._sizes, normalization=self.normalization, **parts)
+            parts |= {"quantization": self._quantization(), "normalization": normalization}
+            return Actor(observations.size, self.actions.size, **parts)
         kind = MemoryActor if config.remembers else EncodedActor
         return kind(front, self.actions.size, **parts)
 
@@ -180,11 +207,15 @@ class ModelBuilder:
         if config.critic:
             count = self._count()
             seeds = range(seed, seed + count)
-            models = (made(config.critic, "critic", self._own_spaces, each) for each in seeds)
-            return CustomCritic(models, count, name=name, **self.custom_arguments())
+            spaces = self._own_spaces(self.observations)
+            models = (made(config.critic, "critic", spaces, each) for each in seeds)
+            more = self.custom_arguments()
+            if self.observations.actor is not self.observations:
+                more["columns"] = self.observations.space_columns
+            return CustomCritic(models, count, name=name, **more)
         parts = config.networks() | config.critics()
         parts |= {"seed": seed, "name": name, "masked": self.observations.masked}
-        front = self._front(seed, encoder)
+        front = self._front(seed, encoder, self.observations, self.normalization)
         if front is None:
             return Critic(*self._sizes, normalization=self.normalization, **parts)
         return EncodedCritic(front, self.actions.size, **parts)
@@ -205,22 +236,31 @@ class ModelBuilder:
     def _count(self) -> int:
         return int(self.config.critics().get("n_critics", 1))
 
-    def _encoder(self) -> Encoder:
+    def _own_spaces(self, observations: Observations) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """Returns the spaces for custom factories, without entries that their networks ignore."""
+        return observations.kept_space, self.spaces[1]
+
+    def _encoder(self, observations: Observations, normalization: Any) -> Encoder:
         return Encoder(
-            self.observations,
+            observations,
             seed=self._word(Stream.ENCODER),
-            normalization=self.normalization,
+            normalization=normalization,
             **self.config.encoders(),
         )
 
-    def _front(self, seed: int, encoder: Encoder | None) -> Encoder | HistoryEncoder | None:
+    def _front(
+        self, seed: int, encoder: Encoder | None, observations: Observations, normalization: Any
+    ) -> Encoder | HistoryEncoder | None:
         """Returns the encoder of a network, or None if the network needs no encoder."""
         if not self.config.remembers:
-            return encoder or (self._encoder() if self.config.encodes(self.observations) else None)
+            if encoder is None and self.config.encodes(observations):
+                return self._encoder(observations, normalization)
+            return encoder
         return HistoryEncoder(
-            *self._sizes,
-            masked=self.observations.masked,
-            normalization=self.normalization,
+            observations.size,
+            self.actions.size,
+            masked=observations.masked,
+            normalization=normalization,
             seed=weight_seeds(seed, 1)[0],
             **self.config.memories(),
         )

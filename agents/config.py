@@ -67,13 +67,16 @@ class AgentConfig(AgentSettings):
         """Returns the layouts of an environment's observations and actions.
 
         Raises:
-            ValueError: If a space is not supported, or `ignore_entries` does not match the
-                observation space.
+            ValueError: If a space is not supported, or `ignore_entries` or `critic_entries` does
+                not match the observation space.
         """
         actions = Actions(action_space)
         masked = actions.mask_size if self.action_masks else 0
-        ignored = [name.strip() for name in self.ignore_entries.split(",") if name.strip()]
-        return Observations(observation_space, masked, ignored), actions
+        ignored, of_critics = (
+            [name.strip() for name in names.split(",") if name.strip()]
+            for names in (self.ignore_entries, self.critic_entries)
+        )
+        return Observations(observation_space, masked, ignored, of_critics), actions
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
         """Validates the settings against the spaces.
@@ -122,6 +125,7 @@ class AgentConfig(AgentSettings):
         if self.actor or self.models:
             return None
         encoder: EntryEncoders | MemoryCore | None = None
+        observations = observations.actor
         if self.remembers:
             names = ("kind", "units", "heads", "length")
             encoder = MemoryCore(**{name: self.memories()[name] for name in names})

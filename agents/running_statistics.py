@@ -19,6 +19,8 @@ class Statistics(Saved):
     Args:
         observations: Normalizes observations; None if they are not normalized.
         rewards: Scales rewards.
+        actor: Normalizes the observations of the actor with the same moments; None if
+            `observations` does.
 
     Attributes:
         moments: Running moments by normalized quantity, "observations" or "rewards".
@@ -27,14 +29,17 @@ class Statistics(Saved):
     _saved = ("moments",)
 
     def __init__(
-        self, observations: ObservationNormalization | None, rewards: RewardScaling
+        self,
+        observations: ObservationNormalization | None,
+        rewards: RewardScaling,
+        actor: ObservationNormalization | None = None,
     ) -> None:
         moments = {
             "observations": None if observations is None else observations.moments,
             "rewards": rewards.moments,
         }
         self.moments = {name: each for name, each in moments.items() if each is not None}
-        self._syncs = [rewards.sync, *([] if observations is None else [observations.sync])]
+        self._syncs = [rewards.sync, *(each.sync for each in (observations, actor) if each)]
 
     def sync(self) -> None:
         """Applies the current statistics to networks and updates.

@@ -33,6 +33,7 @@ class TD7Config(AgentConfig):
     WITHOUT = frozenset(
         [
             "layer_norm",
+            "critic_entries",
             "encoder_units",
             "random_shift",
             "tau",

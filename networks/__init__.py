@@ -12,7 +12,7 @@ from eagerly.networks.actor import Actor
 from eagerly.networks.critic import Critic
 from eagerly.networks.encoded import EncodedActor, EncodedCritic
 from eagerly.networks.memory import History, HistoryEncoder, MemoryActor
-from eagerly.networks.normalization import ObservationNormalization
+from eagerly.networks.normalization import LastColumns, ObservationNormalization
 
 __all__ = [
     "Actor",
@@ -22,6 +22,7 @@ __all__ = [
     "History",
     "HistoryEncoder",
     "KerasPolicy",
+    "LastColumns",
     "MemoryActor",
     "ObservationNormalization",
     "acting_policy",

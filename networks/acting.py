@@ -26,7 +26,8 @@ class _SnapshotCache:
         self._cached: Any = None
         self.version = 0
         self._has_snapshot = hasattr(actor, "snapshot")
-        self._concrete: Callable[..., Any] | None = None
+        # By width: observations may contain columns that only critics see.
+        self._concrete: dict[int, Callable[..., Any]] = {}
 
     @property
     def model(self) -> Any:
@@ -82,10 +83,10 @@ class KerasPolicy(_SnapshotCache):
     def _call_actor(self, observations: np.ndarray) -> np.ndarray:
         # Models with lower compute precision cast their inputs themselves, after normalization.
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
-        if self._concrete is None:
-            rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
-            self._concrete = traced(self._actor, rows)
-        return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
+        width = observations.shape[1]
+        if width not in self._concrete:
+            self._concrete[width] = traced(self._actor, tf.TensorSpec((None, width), dtype))
+        return cast(np.ndarray, self._concrete[width](tf.constant(observations, dtype)).numpy())
 
 
 class MemoryPolicy(_SnapshotCache):
@@ -131,15 +132,16 @@ class MemoryPolicy(_SnapshotCache):
             found: tuple[np.ndarray, list[np.ndarray]] = self.snapshot().step(*given[:3], state)
             return found
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
-        if self._concrete is None:
+        width = observations.shape[1]
+        if width not in self._concrete:
             specs = [tf.TensorSpec((None, *part.shape[1:]), dtype) for part in given]
-            self._concrete = traced(
+            self._concrete[width] = traced(
                 lambda first, second, third, *rest: self._actor.step(
                     first, second, third, list(rest)
                 ),
                 *specs,
             )
-        actions, after = self._concrete(*(tf.constant(part, dtype) for part in given))
+        actions, after = self._concrete[width](*(tf.constant(part, dtype) for part in given))
         return actions.numpy(), [part.numpy() for part in after]
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
+from eagerly.networks.normalization import is_normalization
 from eagerly.networks.quantization_ranges import Quantization
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
@@ -101,7 +102,7 @@ class Actor(MLP, NumpySnapshot):
             hidden_sizes=tuple(layer.units for layer in self._linear[:-1]),
             activation=self._activation,
             layer_norm=bool(self._norms),
-            normalized=self._normalization is not None,
+            normalized=is_normalization(self._normalization),
             quantized=quantization is not None,
         )
 

@@ -49,6 +49,8 @@ class CustomModel:
         name: Name of the model in graphs.
         dtype: Dtype of the outputs.
         normalization: Applied to observations first.
+        columns: The columns `[O - M]` of an observation in the order in which the model receives
+            them; None if it receives them unchanged.
 
     Attributes:
         model: As given.
@@ -70,6 +72,7 @@ class CustomModel:
         name: str,
         dtype: str,
         normalization: ObservationNormalization | None,
+        columns: np.ndarray | None = None,
     ) -> None:
         if not callable(model):
             raise ValueError(
@@ -77,7 +80,7 @@ class CustomModel:
                 f"{model!r}"
             )
         self.model, self._head, self._normalization = model, head, normalization
-        self.name, self.variable_dtype = name, dtype
+        self.name, self.variable_dtype, self._columns = name, dtype, columns
         inputs = len(getattr(model, "inputs", None) or ()) if isinstance(model, keras.Model) else 0
         self._takes_list = inputs > 1
         self._takes_row = inputs == 1 or isinstance(model, keras.Sequential)
@@ -134,11 +137,14 @@ class CustomModel:
         return f"the {self.role} {type(self.model).__name__}" + (f" {name!r}" if name else "")
 
     def _preprocess(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Normalizes observations and removes their mask."""
+        """Normalizes observations, removes their mask and sorts their columns."""
         observation, *more = inputs
         if self._normalization is not None:
             observation = self._normalization(observation)
-        return self._head.visible(observation), *more
+        visible = self._head.visible(observation)
+        if self._columns is not None:
+            visible = tf.gather(visible, self._columns, axis=-1)
+        return visible, *more
 
     def _trial_outputs(self) -> list[tf.Tensor]:
         """Calls the model with random inputs and validates its variables.

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from eagerly.networks.actor import Actor, NumpySnapshot
 from eagerly.networks.critic import Critic
+from eagerly.networks.normalization import is_normalization
 
 
 class _Encoded(keras.Model):
@@ -46,7 +47,7 @@ class EncodedActor(_Encoded, NumpySnapshot):
         self.architecture = dataclasses.replace(
             self._network.architecture,
             observation_size=encoder.observation_size,
-            normalized=encoder.normalization is not None,
+            normalized=is_normalization(encoder.normalization),
             encoder=encoder.architecture,
         )
 

@@ -58,14 +58,10 @@ class RunningMoments(Saved):
         self.mean += away * (count / total)
         self.count = total
 
-    def inverse_deviation(self, moves: Any = True) -> np.ndarray:
-        """Returns 1 / standard deviation, `[size]`, or 1 for constant dimensions.
-
-        Args:
-            moves: `[size]` bool, false for dimensions to treat as constant.
-        """
+    def inverse_deviation(self) -> np.ndarray:
+        """Returns 1 / standard deviation, `[size]`, or 1 for constant dimensions."""
         variance = self._squares / max(self.count, 1)
-        moving = (np.sqrt(variance) > _CONSTANT * np.abs(self.mean)) & moves
+        moving = np.sqrt(variance) > _CONSTANT * np.abs(self.mean)
         return np.asarray(np.where(moving, variance, 1.0) ** -0.5)
 
     def _check(self, values: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -16,19 +18,27 @@ class ObservationNormalization(keras.layers.Layer):
 
     Mean and standard deviation are those of all observations passed to `update`. The networks use
     new values only after `sync`, so acting, evaluation and training use the same values until then.
-    Actor, critics and target networks share one such layer.
+    Actor, critics and target networks share one such layer, or the actor has another one with the
+    same moments; see `LastColumns`.
 
     Args:
         size: O, the length of an observation.
         scalable: `[O]` bool, the columns to normalize; all if None.
         dtype: Dtype of the networks' variables.
+        moments: Moments of longer observations, which end with these O columns; if None, the layer
+            has separate moments.
 
     Attributes:
         moments: Moments of all observations so far.
     """
 
     def __init__(
-        self, size: int, *, scalable: np.ndarray | None = None, dtype: str = "float32"
+        self,
+        size: int,
+        *,
+        scalable: np.ndarray | None = None,
+        dtype: str = "float32",
+        moments: RunningMoments | None = None,
     ) -> None:
         super().__init__(name="observation_normalization", dtype=dtype, autocast=False)
         self.mean = self.add_weight(
@@ -39,7 +49,7 @@ class ObservationNormalization(keras.layers.Layer):
         )
         self.built = True
         self._scalable = np.ones(size, bool) if scalable is None else scalable
-        self.moments = RunningMoments("observations", size)
+        self.moments = moments or RunningMoments("observations", size)
 
     def call(self, observations: tf.Tensor) -> tf.Tensor:
         """Maps `[..., O]` to `[..., O]`."""
@@ -65,9 +75,40 @@ class ObservationNormalization(keras.layers.Layer):
     def sync(self) -> None:
         """Sets the mean and scale that networks use from the moments of at least 2 observations."""
         if self.count > 1:
-            self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))
+            last = slice(-len(self._scalable), None)
+            self.mean.assign(np.where(self._scalable, self.moments.mean[last], 0.0))
             # Constant columns are shifted but not scaled.
-            self.scale.assign(self.moments.inverse_deviation(self._scalable))
+            scale = self.moments.inverse_deviation()[last]
+            self.scale.assign(np.where(self._scalable, scale, 1.0))
+
+
+class LastColumns(keras.layers.Layer):
+    """Maps observations to their last columns, which the actor sees, and normalizes these.
+
+    Columns that only critics see come first. Observations without them are also accepted.
+
+    Args:
+        size: The number of columns that the actor sees.
+        normalization: Normalizes these columns; None if they are not normalized.
+        dtype: Dtype of the networks' variables.
+    """
+
+    def __init__(
+        self, size: int, normalization: ObservationNormalization | None, dtype: str
+    ) -> None:
+        super().__init__(name="last_columns", dtype=dtype, autocast=False)
+        self._size, self.normalization = size, normalization
+        self.built = True
+
+    def call(self, observations: tf.Tensor) -> tf.Tensor:
+        """Maps `[..., O]` to `[..., size]`."""
+        seen = observations[..., -self._size :]
+        return seen if self.normalization is None else self.normalization(seen)
+
+
+def is_normalization(layer: Any) -> bool:
+    """Returns whether the layer that a network applies to observations normalizes them."""
+    return layer is not None and getattr(layer, "normalization", layer) is not None
 
 
 class EnsembleLayerNormalization(keras.layers.Layer):

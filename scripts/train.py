@@ -297,6 +297,8 @@ def _print_start(trainer: Any, begin: str) -> None:
     observations = text_of(trainer.observations.space)
     if ignored := agent.config.ignore_entries:
         observations += f", without {ignored}"
+    if of_critics := agent.config.critic_entries:
+        observations += f", actor without {of_critics}"
     numbers = agent.config.precision
     if agent.config.quantize != NOT_QUANTIZED:
         numbers += f", actor quantized to {agent.config.quantize}"

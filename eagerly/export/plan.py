@@ -78,9 +78,9 @@ class ExportPlan:
         if self.policy.remembers or self.run.is_new:
             return np.zeros((0, self.policy.observation_size), np.float32)
         if self._calibrates:
-            return replayed_rows(self.run, *self._layout(), CALIBRATION_ROWS)
+            return replayed_rows(self.run, *self._spaces(), CALIBRATION_ROWS)
         try:
-            rows = replayed_rows(self.run, *self._layout(), COUNT)
+            rows = replayed_rows(self.run, *self._spaces(), COUNT)
             why = f"{self.run.path} has no replay buffer"
         except RunError as error:  # the policy can be exported without a replay buffer
             rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
@@ -135,7 +135,8 @@ class ExportPlan:
         Raises:
             RunError: If the environment fails.
         """
-        layout, policy = self._layout(), self.policy
+        (observations, actions), policy = self._spaces(), self.policy
+        layout: Layout = observations.actor, actions
         if make is None:
             return Gathered(_unordered(spread(replayed, COUNT)), layout)
         _log.info("gathering observations%s", self.and_episodes())
@@ -162,7 +163,8 @@ class ExportPlan:
     def _calibrates(self) -> bool:
         return self.precision == "int8" and not self.network.architecture.quantized
 
-    def _layout(self) -> Layout:
+    def _spaces(self) -> Layout:
+        """Returns the layouts of the run, also with entries that only critics see."""
         spaces = self.policy.observation_space, self.policy.action_space
         layout: Layout = self.run.agent_config.spaces(*spaces)
         return layout

@@ -34,6 +34,7 @@ class _Scaled:
     def __init__(self, network: ActorNetwork) -> None:
         architecture = network.architecture
         self._head, self._dtype = architecture.head, network.dtype
+        self._size = architecture.observation_size
         self._moments: tuple[np.ndarray, ...] = ()
         self._pixels: np.ndarray | None = None
         if architecture.normalized:
@@ -45,17 +46,19 @@ class _Scaled:
 
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns scaled rows `[N, O]`, and the same rows without their mask, `[N, V]`."""
-        rows = observations
+        rows = observations = observations[:, -self._size :]
         if self._moments:
             rows = normalized(rows, *self._moments)
             if self._pixels is not None:
                 rows = np.where(self._pixels, observations, rows)
-        rows = np.asarray(rows, self._dtype)
+        rows = np.ascontiguousarray(rows, self._dtype)
         return rows, self._head.visible(rows)
 
 
 class NumpyActor:
     """A built-in actor that is not recurrent: a thread-safe function of observations.
+
+    It reads the last O columns of rows, because those that only critics see come first.
 
     Args:
         network: The network with its weights.
@@ -63,6 +66,7 @@ class NumpyActor:
 
     def __init__(self, network: ActorNetwork) -> None:
         self.network, self._dtype, architecture = network, network.dtype, network.architecture
+        self._size = architecture.observation_size
         # Most actors need no scaling, feature or score function, and each extra call would cost as
         # much as a layer.
         scaled = architecture.normalized or architecture.head.masked
@@ -88,7 +92,7 @@ class NumpyActor:
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to scores `[N, A]`."""
         if self._rows_and_inputs is None:
-            rows = x = np.asarray(observations, self._dtype)
+            rows = x = np.ascontiguousarray(observations[:, -self._size :], self._dtype)
         else:
             rows, x = self._rows_and_inputs(observations)
         if self._features is not None:
@@ -106,6 +110,8 @@ class NumpyActor:
 
 class NumpyMemoryActor:
     """A recurrent built-in actor: a thread-safe `EpisodePolicy`.
+
+    It reads the last O columns of rows, because those that only critics see come first.
 
     Args:
         network: The network with its weights.

@@ -21,7 +21,7 @@ class Policy:
 
     Args:
         actor: Maps rows `[N, O]` to scores `[N, A]`; or an `EpisodePolicy`, which is recurrent.
-        observations: Layout of the observations.
+        observations: Layout of the observations. Entries that only critics see are not read.
         actions: Layout of the actions, which converts scores into actions.
         steps: Environment steps of training.
         which: Which policy of the run this is, "best" or "latest".
@@ -29,7 +29,7 @@ class Policy:
     Attributes:
         actor: The actor. A built-in one is a `NumpyActor` or `NumpyMemoryActor`.
         observation_space, action_space: The spaces of the environment.
-        observation_size: O.
+        observation_size: O, without the columns that only critics see.
         action_size: A.
         steps: Environment steps of training.
         which: "best" or "latest".
@@ -45,9 +45,10 @@ class Policy:
         which: str = "latest",
     ) -> None:
         self.actor: Any = actor
-        self.which, self._observations, self._actions = which, observations, actions
+        self.which, self._observations, self._actions = which, observations.actor, actions
         self.observation_space, self.action_space = observations.space, actions.space
-        self.observation_size, self.action_size, self.steps = observations.size, actions.size, steps
+        self.observation_size, self.action_size = self._observations.size, actions.size
+        self.steps = steps
         self.remembers = isinstance(actor, EpisodePolicy)
 
     def __call__(self, observation: Any, action_mask: Any = None) -> Any:

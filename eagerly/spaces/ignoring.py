@@ -1,4 +1,4 @@
-"""Removes ignored entries from observations and their spaces."""
+"""Removes hidden entries from observations and their spaces."""
 
 from __future__ import annotations
 
@@ -43,39 +43,51 @@ class UnreadSpace(spaces.Space[Any]):
         return f"UnreadSpace({self.description!r})"
 
 
-def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozenset[str]:
-    """Returns the paths of all ignored entries.
+def hidden_paths(
+    space: gymnasium.Space[Any],
+    names: Collection[str],
+    setting: str,
+    hidden: Collection[str] = (),
+) -> frozenset[str]:
+    """Returns the paths of all entries that a setting hides.
 
     Args:
         space: The observation space.
         names: Paths of entries, such as "mission" or "robot/camera", or of whole dictionaries.
+        setting: Name of the setting, for messages.
+        hidden: Paths that are hidden already, also as a part of the result.
 
     Returns:
-        The paths of all ignored entries, and of each dictionary or tuple that is left empty.
+        The paths of all hidden entries, and of each dictionary or tuple that is left empty.
 
     Raises:
-        ValueError: If a name is unknown, or no entry would be left.
+        ValueError: If a name is unknown or hidden already, or no entry would be left.
     """
     if not names:
-        return frozenset()
+        return frozenset(hidden)
     inside = _inside(space, "")
     if unknown := [name for name in names if name not in inside]:
         has = f"the entries {', '.join(inside)}"
         if not inside:
             has = f"no entries; they are {text_of(space)}"
-        raise ValueError(f"ignore_entries: unknown entry {unknown[0]!r}; observations have {has}")
-    ignored: set[str] = set()
+        raise ValueError(f"{setting}: unknown entry {unknown[0]!r}; observations have {has}")
+    if twice := [name for name in names if name in hidden]:
+        raise ValueError(
+            f"{setting}: entry {twice[0]!r} is ignored already: remove it from {setting} or from "
+            "ignore_entries"
+        )
+    found = set(hidden)
     for path in reversed(inside):  # children before parents
         parents = (name for name in names if path == name or path.startswith(f"{name}/"))
         parts = inside[path]
-        if any(parents) or (parts and all(part in ignored for part in parts)):
-            ignored.add(path)
-    if all(path in ignored for path in inside):
+        if any(parents) or (parts and all(part in found for part in parts)):
+            found.add(path)
+    if all(path in found for path in inside):
         raise ValueError(
-            f"ignore_entries {','.join(names)} would remove every entry: keep at least one of "
-            f"{', '.join(inside)}"
+            f"{setting} {','.join(names)} would leave the actor no entry: keep at least one of "
+            f"{', '.join(path for path in inside if path not in hidden)}"
         )
-    return frozenset(ignored)
+    return frozenset(found)
 
 
 def _inside(space: gymnasium.Space[Any], path: str) -> dict[str, list[str]]:
@@ -95,7 +107,7 @@ def without(
 
     Args:
         space: A space.
-        ignored: Result of `ignored_paths`.
+        ignored: Result of `hidden_paths`.
         path: Path of the space.
     """
     inner = inner_spaces(space)
@@ -122,7 +134,7 @@ def without_values(
     Args:
         space: The space of the observation.
         observation: An observation.
-        ignored: Result of `ignored_paths`.
+        ignored: Result of `hidden_paths`.
         path: Path of the observation.
     """
     inner = inner_spaces(space)

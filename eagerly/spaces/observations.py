@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from eagerly.spaces.description import below, inner_spaces, text_of
 from eagerly.spaces.ignoring import (
-    ignored_paths,
+    hidden_paths,
     unread_message,
     without,
     without_values,
@@ -72,7 +72,8 @@ class Observations:
 
     A row contains the entries in the order of the space: vectors are flattened, choices are
     one-hot, and images keep their values from 0 to 255. If actions can be masked, the row ends with
-    the action mask.
+    the action mask. Entries that only critics see come first, so the last columns of a row are the
+    row of the actor.
 
     Args:
         space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
@@ -80,24 +81,32 @@ class Observations:
         masked: M, the number of mask columns.
         ignored: Paths of ignored entries, whose spaces may be of any type. In a `Dict`,
             observations may contain or omit them.
+        of_critics: Paths of entries that only critics see.
 
     Attributes:
         space: The space.
-        entries: The entries of the space, except ignored ones.
+        entries: The entries of the space, except ignored ones, in the order of their columns.
+        actor: The layout of the actor, which also ignores the entries that only critics see; the
+            same object if there are none.
         ignored: The paths of ignored entries, and of each `Dict` or `Tuple` that is left empty.
         masked: M.
         size: O, the number of columns.
 
     Raises:
-        ValueError: If the space is not supported, `ignored` names an unknown entry, or no entry is
+        ValueError: If the space is not supported, an entry is unknown or named twice, or no entry is
             left.
     """
 
     def __init__(
-        self, space: gymnasium.Space[Any], masked: int = 0, ignored: Collection[str] = ()
+        self,
+        space: gymnasium.Space[Any],
+        masked: int = 0,
+        ignored: Collection[str] = (),
+        of_critics: Collection[str] = (),
     ) -> None:
         self.space, self.masked = space, masked
-        self.ignored = ignored_paths(space, ignored)
+        self.ignored = hidden_paths(space, ignored, "ignore_entries")
+        hidden = hidden_paths(space, of_critics, "critic_entries", self.ignored)
         self.entries: list[Entry] = []
         kept = [(path, leaf) for path, leaf in leaves(space) if path not in self.ignored]
         unread = {path: leaf for path, leaf in kept if not _is_read(leaf)}
@@ -105,9 +114,11 @@ class Observations:
             raise ValueError(
                 unread_message(unread, ",".join(ignored), others=len(unread) < len(kept))
             )
+        # The position of each entry in the space, in the order of columns.
+        self._places = sorted(range(len(kept)), key=lambda place: kept[place][0] not in hidden)
         stop = 0
-        for path, leaf in kept:
-            entry = _entry(path, leaf, stop)
+        for place in self._places:
+            entry = _entry(*kept[place], stop)
             self.entries.append(entry)
             stop = entry.stop
         if not stop:
@@ -119,6 +130,13 @@ class Observations:
         if len(set(paths)) < len(paths):
             raise ValueError(f"paths of entries must be unique; got {paths}")
         self.size = stop + masked
+        self.actor = Observations(space, masked, hidden) if of_critics else self
+
+    @property
+    def space_columns(self) -> np.ndarray:
+        """The columns of a row `[O - M]`, without its mask, in the order of the space."""
+        entries = [self.entries[index] for index in np.argsort(self._places)]
+        return np.concatenate([np.arange(entry.start, entry.stop) for entry in entries])
 
     @property
     def kept_space(self) -> gymnasium.Space[Any]:
@@ -197,7 +215,11 @@ class Observations:
         Raises:
             ValueError: If an entry is missing or unknown. The message names the entry.
         """
-        return _values(self.space, observation, "", self.ignored)
+        values = _values(self.space, observation, "", self.ignored)
+        if self.actor is self:
+            return values
+        in_space = list(values)
+        return (in_space[place] for place in self._places)
 
     def unflatten(self, rows: np.ndarray) -> Any:
         """Converts rows to observations, the inverse of `flatten` up to float32 rounding.

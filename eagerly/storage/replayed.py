@@ -12,6 +12,8 @@ from eagerly.storage.run import Run
 def replayed_rows(run: Run, observations: Observations, actions: Actions, count: int) -> np.ndarray:
     """Reads evenly spaced observations `[n, O]` from the newest checkpoint's replay buffer.
 
+    They are rows of `observations.actor`, without the columns that only critics see.
+
     Args:
         run: The run.
         observations: Layout of the observations.
@@ -25,19 +27,21 @@ def replayed_rows(run: Run, observations: Observations, actions: Actions, count:
     Raises:
         RunError: If there is no checkpoint with an intact replay buffer.
     """
+    size = observations.actor.size
     newest = required_checkpoint(run.path, with_replay=False)
     if not any(newest.files.is_file(segment.path) for segment in newest.manifest.replay):
-        return np.zeros((0, observations.size), np.float32)
+        return np.zeros((0, size), np.float32)
     saved = required_checkpoint(run.path)
     layout = run.agent_config.layout(observations, actions)
     segments = saved.manifest.replay
     first, last = segments[0].start if segments else 0, segments[-1].stop if segments else 0
     numbers = np.unique(np.linspace(first, last - 1, count).astype(np.int64))
-    found = [np.zeros((0, observations.size), np.float32)]
+    found = [np.zeros((0, size), np.float32)]
     for segment in segments:
         inside = numbers[(segment.start <= numbers) & (numbers < segment.stop)] - segment.start
         if len(inside):
             rows = saved.rows(segment)[inside]
             of_steps = run.agent_config.remembers
-            found.append((layout.split if of_steps else layout.unpack)(rows).observation)
+            unpacked = (layout.split if of_steps else layout.unpack)(rows)
+            found.append(unpacked.observation[:, -size:])
     return np.concatenate(found)

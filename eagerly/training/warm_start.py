@@ -95,9 +95,11 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         _log.warning(
             "%s and this run have different spaces: %s and %s", run_dir, other_spaces, spaces
         )
-    if mine["ignore_entries"] != theirs["ignore_entries"]:
-        ignored = (repr(each["ignore_entries"]) for each in (theirs, mine))
-        _log.warning("%s and this run differ in --ignore-entries: %s and %s", run_dir, *ignored)
+    for name in ("ignore_entries", "critic_entries"):
+        there, here = (repr(each.get(name, "")) for each in (theirs, mine))
+        if there != here:
+            flag = flag_name(name)
+            _log.warning("%s and this run differ in %s: %s and %s", run_dir, flag, there, here)
     _log.info("starts with the policy of %s from step %s", run_dir, step)
 
 

@@ -1,4 +1,4 @@
-"""Observation entries can be ignored by name. Ignored entries may be missing."""
+"""Observation entries can be hidden by name, from all networks or from the actor only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_dictionary_is_ignored_by_its_name_or_by_all_of_its_entries() -> None:
         (
             INNER,
             ["notes", "arm"],
-            "notes,arm would remove every entry: keep at least one of arm, n",
+            "notes,arm would leave the actor no entry: keep at least one of arm, n",
         ),
         (
             ROBOT,
@@ -106,6 +106,42 @@ def test_errors_name_unknown_and_unsupported_entries(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Observations(space, ignored=ignored)
+
+
+def test_entries_that_only_critics_see_come_first_and_end_with_the_row_of_the_actor() -> None:
+    laid = Observations(ROBOT, 1, IGNORED, ("tool",))
+    found = [(entry.path, entry.start, entry.stop) for entry in laid.entries]
+    assert found == [("tool/0", 0, 3), ("robot/arm", 3, 5)]
+    assert laid.flatten(SEEN, np.zeros(1)).tolist() == [0, 0, 1, 0.5, -0.5, 0]
+    assert laid.space_columns.tolist() == [3, 4, 0, 1, 2]
+    assert list(laid.parts(SEEN))[0] == 2
+    back = laid.unflatten(laid.flatten(SEEN))
+    assert back["tool"] == (2, None)
+    np.testing.assert_array_equal(back["robot"]["arm"], [0.5, -0.5])
+    actor = laid.actor
+    assert (actor.size, actor.actor, actor.masked) == (3, actor, 1)
+    for seen in (SEEN, {"robot": SEEN["robot"]}):
+        np.testing.assert_array_equal(actor.flatten(seen), [0.5, -0.5, 1])
+    assert actor.kept_space == Dict({"robot": Dict({"arm": INNER["arm"]})})
+    assert laid.kept_space["tool"] == Tuple([Discrete(3)])
+    assert Observations(ROBOT, 1, IGNORED).actor.size == 6
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "message"),
+    [
+        (INNER, ["leg"], "^critic_entries: unknown entry 'leg'; observations have the entries arm"),
+        (INNER, ["arm"], "^critic_entries arm would leave the actor no entry: keep at least one of arm$"),
+        (INNER, ["notes"], "^critic_entries: entry 'notes' is ignored already: remove it from crit"),
+        (Box(-1, 1, (2,)), ["x"], "^critic_entries: unknown entry 'x'; observations have no entri"),
+    ],
+)
+def test_errors_name_the_entries_that_only_critics_see(
+    space: gymnasium.Space[Any], names: list[str], message: str
+) -> None:
+    ignored = ["notes"] if isinstance(space, Dict) else []
+    with pytest.raises(ValueError, match=message):
+        Observations(space, ignored=ignored, of_critics=names)
 
 
 class _Unknown(gymnasium.Space[Any]):

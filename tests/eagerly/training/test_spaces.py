@@ -17,6 +17,7 @@ from tests import toys
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
 
+LONG = pytest.mark.long
 GEARS: dict[str, Any] = {
     "env": "Gears-v0",
     "steps": 160,
@@ -119,6 +120,51 @@ def test_a_run_with_ignored_entries_equals_a_run_without_them(
 def test_an_unsupported_entry_is_reported_with_the_flag_that_ignores_it(train: TrainRun) -> None:
     with pytest.raises(RunError, match=r"'mission' is Text.*ignore it with --ignore-entries mi"):
         train(env=Told)
+
+
+class Measured(gymnasium.ObservationWrapper):
+    """A pendulum whose speed is measured only in the laboratory."""
+
+    def __init__(self, laboratory: bool = True) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1", max_episode_steps=40))
+        self.sizes = {"angle": slice(2)} | ({"speed": slice(2, 3)} if laboratory else {})
+        space = self.env.observation_space
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                name: gymnasium.spaces.Box(space.low[columns], space.high[columns])
+                for name, columns in self.sizes.items()
+            }
+        )
+
+    def observation(self, observation: np.ndarray) -> dict[str, Any]:
+        return {name: observation[columns] for name, columns in self.sizes.items()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"normalize_observations": True},
+        pytest.param({"memory": "gru", "memory_units": 4, "sequence_length": 4}, marks=LONG),
+        pytest.param({"num_envs": 2, "collectors": "processes", "policy_lag": 1}, marks=LONG),
+        pytest.param({"sampling": "prioritized", "n_step": 3, "agent": "ddpg"}, marks=LONG),
+    ],
+)
+def test_a_run_with_entries_of_critics_resumes_and_its_policy_works_without_them(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    settings = settings | {"critic_entries": "speed", "evaluate_every_steps": 60}
+    settings |= {"env": Measured, "warmup_steps": 40, "replay_ratio": 0.04}
+    straight = train("straight", **settings, steps=120)
+    train("parts", **settings, steps=77)
+    trainer = train("parts", env=Measured, steps=120)
+    assert equal_weights(weights_of(trainer.agent), weights_of(straight.agent))
+    policy = load_policy(tmp_path / "parts", "latest")
+    found = [run_episodes(policy, Measured(given), seeds=[0, 1]) for given in (True, False)]
+    own = run_episodes(trainer.agent.as_policy(), Measured(), seeds=[0, 1])
+    for each in found:
+        np.testing.assert_array_equal(each.returns, own.returns)
+    with pytest.raises(RunError, match="critic_entries: unknown entry 'speed'; observations have"):
+        train("other", **settings | {"env_kwargs": {"laboratory": False}})
 
 
 def test_a_mask_without_valid_actions_is_reported_with_the_step(train: TrainRun) -> None:
