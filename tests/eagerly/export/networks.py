@@ -52,7 +52,8 @@ def made(
 ) -> tuple[Policy, ActorNetwork, tuple[Observations, Actions]]:
     """Creates a policy with random weights and normalization statistics."""
     config = AgentConfig(hidden_sizes=(16, 12), **settings)
-    laid = config.spaces(observation, action)
+    whole, actions = config.spaces(observation, action)
+    laid = whole.actor, actions
     architecture = config.actor_architecture(*laid)
     assert architecture is not None
     if encoder is not None:
@@ -64,7 +65,7 @@ def made(
         weights[mean] = np.where(scaled, weights[mean], 0).astype(np.float32)
         weights[scale] = np.where(scaled, weights[scale], 1).astype(np.float32)
     network = ActorNetwork(architecture, weights)
-    return Policy(numpy_actor(architecture, weights), *laid, 7, "best"), network, laid
+    return Policy(numpy_actor(architecture, weights), whole, actions, 7, "best"), network, laid
 
 
 def masks(space: gymnasium.Space, random: np.random.Generator) -> Any:

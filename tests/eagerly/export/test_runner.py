@@ -56,6 +56,7 @@ CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
     (BOX, spaces.MultiDiscrete([3, 2]), NORMALIZED),
     (NESTED, ACTIONS, NORMALIZED),
     (NESTED, spaces.MultiBinary((2, 2)), {"ignore_entries": "arm/1,flags"}),
+    (NESTED, ACTIONS, {"ignore_entries": "arm/1", "critic_entries": "flags"}),
     (BOX, UNEVEN, {"encoder": EMBEDDING}),
     (spaces.Dict(a=BOX, b=spaces.Box(-9, 9, (2, 2))), UNEVEN, NORMALIZED | {"encoder": EMBEDDING}),
 ]
