@@ -118,7 +118,9 @@ _ON_SHARED = (
         lambda config, _: (config.actor or config.critic or None) and "a custom actor or critic",
     ),
     Requirement(
-        "without --critic-entries", lambda config, _: config.critic_entries or None, "critic_entries"
+        "without --critic-entries",
+        lambda config, _: config.critic_entries or None,
+        "critic_entries",
     ),
     *map(_unless_models, _IN_ENCODERS),
 )

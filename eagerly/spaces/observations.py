@@ -93,7 +93,7 @@ class Observations:
         size: O, the number of columns.
 
     Raises:
-        ValueError: If the space is not supported, an entry is unknown or named twice, or no entry is
+        ValueError: If the space is not supported, an entry is unknown or named twice, or none is
             left.
     """
 

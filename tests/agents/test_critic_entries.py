@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -85,7 +86,7 @@ def trained(agent: Agent) -> Agent:
     draws = np.random.default_rng(0)
     if agent.normalization is not None:
         agent.normalization.update(rows)
-    for now, then in zip(rows[:-1], rows[1:], strict=True):
+    for now, then in itertools.pairwise(rows):
         action = agent.actions.random(draws, 1)
         step = Transition(now[None], action, np.ones(1), np.full(1, 0.9), then[None])
         buffer.add(step, np.array([False]))
@@ -149,7 +150,6 @@ def test_critics_depend_on_their_entries_and_the_actor_does_not(case: str) -> No
     assert tape.gradient(values, columns).numpy()[:, :count].any()
     gradients = tape.gradient(values, [v.value for v in actor.trainable_variables])
     assert any(gradient is not None and gradient.numpy().any() for gradient in gradients)
-
 
     check_policy(agent, rows)
     if agent.normalization is not None and "custom" not in case:
@@ -219,10 +219,16 @@ class Leaking(agent_class("td3").Builder):
     ("settings", "message"),
     [
         ({"critic_entries": "hiden"}, "^critic_entries: unknown entry 'hiden'; observations have"),
-        ({"critic_entries": "a,mode,hidden"}, "^critic_entries a,mode,hidden would leave the actor"),
+        (
+            {"critic_entries": "a,mode,hidden"},
+            "^critic_entries a,mode,hidden would leave the actor",
+        ),
         ({"ignore_entries": "hidden"}, "^critic_entries: entry 'hidden' is ignored already: rem"),
         ({"space": PARTS["a"], "critic_entries": "a"}, "^critic_entries: .* have no entries; they"),
-        ({"shared_gradient": "both"}, "shared_gradient has an effect only without --critic-entries"),
+        (
+            {"shared_gradient": "both"},
+            "shared_gradient has an effect only without --critic-entries",
+        ),
         (
             {"models": custom_actor},
             "^critic_entries requires separate factories: models creates actor and critics from",
@@ -250,5 +256,5 @@ def test_custom_builders_cannot_show_the_entries_to_the_actor(builder: Any, mess
 
 
 def test_td7_has_no_such_entries() -> None:
-    with pytest.raises(TypeError, match="TD7Config.. got an unexpected .*'critic_entries'"):
+    with pytest.raises(TypeError, match=r"TD7Config\(\) got an unexpected .*'critic_entries'"):
         agent_of(name="td7")

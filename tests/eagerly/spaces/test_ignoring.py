@@ -114,7 +114,7 @@ def test_entries_that_only_critics_see_come_first_and_end_with_the_row_of_the_ac
     assert found == [("tool/0", 0, 3), ("robot/arm", 3, 5)]
     assert laid.flatten(SEEN, np.zeros(1)).tolist() == [0, 0, 1, 0.5, -0.5, 0]
     assert laid.space_columns.tolist() == [3, 4, 0, 1, 2]
-    assert list(laid.parts(SEEN))[0] == 2
+    assert next(iter(laid.parts(SEEN))) == 2
     back = laid.unflatten(laid.flatten(SEEN))
     assert back["tool"] == (2, None)
     np.testing.assert_array_equal(back["robot"]["arm"], [0.5, -0.5])
@@ -131,8 +131,16 @@ def test_entries_that_only_critics_see_come_first_and_end_with_the_row_of_the_ac
     ("space", "names", "message"),
     [
         (INNER, ["leg"], "^critic_entries: unknown entry 'leg'; observations have the entries arm"),
-        (INNER, ["arm"], "^critic_entries arm would leave the actor no entry: keep at least one of arm$"),
-        (INNER, ["notes"], "^critic_entries: entry 'notes' is ignored already: remove it from crit"),
+        (
+            INNER,
+            ["arm"],
+            "^critic_entries arm would leave the actor no entry: keep at least one of arm$",
+        ),
+        (
+            INNER,
+            ["notes"],
+            "^critic_entries: entry 'notes' is ignored already: remove it from crit",
+        ),
         (Box(-1, 1, (2,)), ["x"], "^critic_entries: unknown entry 'x'; observations have no entri"),
     ],
 )

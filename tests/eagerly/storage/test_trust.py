@@ -456,7 +456,10 @@ def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> Non
     texts = {
         n for n in trust.INSIDE if declared[n].kinds[0] in (str, dict) and not declared[n].choices
     }
-    assert texts == {"ignore_entries", "critic_entries"}  # contains only names of observation entries
+    assert texts == {
+        "ignore_entries",
+        "critic_entries",
+    }  # contains only names of observation entries
 
 
 def test_settings_with_effects_outside_the_process_need_consent() -> None:
