@@ -283,6 +283,7 @@ class AgentSettings(Settings):
         longest=10_000,
         requires=_IN_ENTRIES,
         group=NETWORKS,
+        immutable=True,
         built=True,
     )
     encoder_units: int = setting(
