@@ -31,8 +31,8 @@ from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Observations
 from eagerly.storage.config import RunConfig
-from eagerly.storage.loading import policy_of
-from eagerly.storage.run import Run, open_run
+from eagerly.storage.loading import open_policy_run, policy_of
+from eagerly.storage.run import Run
 from eagerly.training.signals import terminated_by_signals
 from eagerly.version import __version__
 
@@ -105,16 +105,15 @@ def export_policy(
     if os.path.lexists(out):
         raise UsageError(f"{out} already exists: choose another --out, or remove it")
     kind.check_installed()
-    agent = None if isinstance(source, str | Path) else source
-    if agent and which:
+    if which and not isinstance(source, str | Path):
         raise UsageError(
             f"which selects a policy of a run and must be None for an agent; got {which!r}"
         )
     if isinstance(source, str | Path):
-        run = open_run(Path(source), None, settings, trust=trust)
+        run, saved = open_policy_run(Path(source), settings, trust=trust)
+        policy = policy_of(run, which, saved)
     else:
-        run = _run_of(source, settings)
-    policy = agent.as_policy() if agent else policy_of(run, which)
+        run, policy = _run_of(source, settings), source.as_policy()
     network = _network(policy, kind, precision)
     if episodes is None:
         episodes = EPISODES[precision]
@@ -152,7 +151,12 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
         config = RunConfig(**{"seed": agent.seed, **settings})
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
-    return Run(Path(), agent_name(type(agent)), config, agent.config, is_new=True)
+    kind = type(agent)
+    try:
+        name = agent_name(kind)
+    except RunError:  # a class of a script or a function; an export does not import it by name
+        name = kind.__name__
+    return Run(Path(), name, config, agent.config, is_new=True)
 
 
 def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:

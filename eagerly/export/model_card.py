@@ -39,8 +39,9 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
     call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
     if observation["masked"]:
         call += '\n# to mask invalid actions, also pass action_mask=info["action_mask"]'
+    agent = run["agent"].rpartition(":")[2]
     parts = [
-        f"# {_plain(run['agent'].upper())} on {_code(run['env'])}",
+        f"# {_plain(agent.upper() if agent.islower() else agent)} on {_code(run['env'])}",
         f"The {run['which']} policy with seed {run['seed']}{after(run['steps'])}, "
         f"exported to {kind.title} in {model['precision']} by eagerly "
         f"{about['eagerly']}. It is deterministic.",

@@ -18,9 +18,10 @@ from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.built_in_settings import built_in_settings
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.config import NO_EVALUATIONS
-from eagerly.storage.run import Run, open_run
+from eagerly.storage.run import CHECKED_LATER, Run, open_run
 from eagerly.storage.run_document import read_document_of
 from eagerly.storage.run_settings import check_saved
+from eagerly.storage.trust import is_trusted, outside_settings
 
 _log = logging.getLogger(__name__)
 WHICH = ("best", "latest")
@@ -58,9 +59,28 @@ def load_policy(
     """
     if which not in (None, *WHICH):
         raise UsageError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
-    path = Path(run_dir)
-    run, saved = (None, None) if settings else _without_import(path)
-    return policy_of(run or open_run(path, None, settings, trust=trust), which, saved)
+    run, saved = open_policy_run(Path(run_dir), settings, trust=trust)
+    return policy_of(run, which, saved)
+
+
+def open_policy_run(
+    path: Path, settings: Mapping[str, Any], *, trust: bool = False
+) -> tuple[Run, Checkpoint | None]:
+    """Opens a run to load its policy. A custom agent with a built-in actor is not imported.
+
+    Args:
+        path: The run directory.
+        settings: Settings given by the user. If there are any, the agent is imported.
+        trust: As in `open_run`.
+
+    Returns:
+        The run, and its newest checkpoint, if this function has verified it.
+
+    Raises:
+        RunError: As `load_policy`.
+    """
+    run, saved = (None, None) if settings else _without_import(path, trust)
+    return run or open_run(path, None, settings, trust=trust), saved
 
 
 def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> Policy:
@@ -70,7 +90,7 @@ def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> P
         return _policy(run, saved, which)
 
 
-def _without_import(path: Path) -> tuple[Run | None, Checkpoint | None]:
+def _without_import(path: Path, trusted: bool) -> tuple[Run | None, Checkpoint | None]:
     """Opens the run of a custom agent that acts with a built-in actor, without importing the agent.
 
     Returns:
@@ -87,7 +107,12 @@ def _without_import(path: Path) -> tuple[Run | None, Checkpoint | None]:
         if config is None or config.actor or config.models:
             return None, saved
         run_config, history = check_saved(document), document["history"]
-    return Run(path, agent, run_config, config, is_new=False, history=history), saved
+    named = outside_settings(document)
+    if trusted or is_trusted(path, named):
+        named = {}
+    untrusted = {name: named[name] for name in named.keys() & CHECKED_LATER}
+    run = Run(path, agent, run_config, config, is_new=False, history=history, untrusted=untrusted)
+    return run, saved
 
 
 @contextmanager

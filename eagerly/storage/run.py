@@ -51,8 +51,8 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
-_CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from", "data"}
-_CHECKED_LATER |= {"collectors", "num_collectors", "track"}
+CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from", "data"}
+CHECKED_LATER |= {"collectors", "num_collectors", "track"}
 # None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
@@ -455,12 +455,12 @@ def _untrusted_settings(
             ) from error
     if trusted or not alone or is_trusted(path, named):
         return {}
-    asked = alone.keys() - _CHECKED_LATER
+    asked = alone.keys() - CHECKED_LATER
     if asked and "agent" not in alone:
         asked &= _unbounded(agent, alone)
     if asked:
         raise _trust_error(path, alone, asked)
-    return {name: value for name, value in alone.items() if name in _CHECKED_LATER}
+    return {name: value for name, value in alone.items() if name in CHECKED_LATER}
 
 
 def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:

@@ -27,7 +27,7 @@ from eagerly.export.model_card import model_card
 from eagerly.training.signals import Terminated
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount
-from tests.helpers import gone
+from tests.helpers import edit_sealed, gone
 from tests.small_runs import train_in
 
 BLOCKED = ("eagerly", "tensorflow", "keras", "gymnasium", "scipy")
@@ -430,6 +430,30 @@ def test_c_code_names_the_order_of_the_entries(tmp_path: Path) -> None:
     made = export_policy(agent, env=Robot, format="c", out=tmp_path / "x", episodes=1)
     top = (made.path / "policy.h").read_text().partition("*/")[0]
     assert " * observation 0 to 1: goal\n * observation 2 to 3: velocity\n" in top
+
+
+def test_a_custom_agent_with_a_built_in_actor_is_exported_without_its_module(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    edit_sealed(copy / "config.json", lambda about: about.update(agent="no_such_module:Huber"))
+    work_here(monkeypatch)
+    made = export_policy(copy, format="c", out=tmp_path / "x", episodes=1)
+    assert document(made.path)["run"]["agent"] == "no_such_module:Huber"
+    assert (made.path / "MODEL_CARD.md").read_text().startswith("# Huber on `Pendulum-v1`")
+    # The environment of the run directory still needs consent.
+    edit_sealed(copy / "config.json", lambda about: about["settings"].update(env="evil:Env-v0"))
+    with pytest.raises(RunError, match=r"is not trusted .* evil:Env-v0 \(env"):
+        export_policy(copy, format="c", out=tmp_path / "y", episodes=1)
+
+
+def test_an_agent_of_a_class_in_a_function_can_be_exported() -> None:
+    class Local(TD3):
+        pass
+
+    agent = Local(gymnasium.make("Pendulum-v1"), hidden_sizes=(4,))
+    assert exporting._run_of(agent, {"env": "Pendulum-v1"}).agent == "Local"
 
 
 def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
