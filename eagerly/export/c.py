@@ -1,4 +1,6 @@
-"""C99 export for microcontrollers: a policy as constants and two functions, without allocation.
+"""C99 export for microcontrollers: a policy as constants and functions, without allocation.
+
+A recurrent policy keeps its state in a struct of the caller.
 
 `policy.h` and `policy.c` need only a compiler and, in float32, libm. In int8 they need no library:
 the network uses only integers (see `export.integers`), and observations are rounded without library
@@ -17,9 +19,10 @@ import numpy as np
 
 from eagerly.export import c_source as source
 from eagerly.export import calibration
-from eagerly.export.c_functions import act, float_network, header, integer_network
+from eagerly.export.c_functions import act, header, integer_network
+from eagerly.export.c_network import STATES, float_network
 from eagerly.export.integers import plan
-from eagerly.export.interface import common_refusal
+from eagerly.export.interface import common_refusal, described, inputs, outputs
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
@@ -33,8 +36,10 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     if reason := common_refusal("c", PRECISIONS, architecture, precision):
         return reason
     encoder, head = architecture.encoder, architecture.head
-    if isinstance(encoder, MemoryCore):
-        return f"C exports are stateless; this actor is recurrent ({encoder.kind})"
+    if architecture.pixels.any():
+        return "C supports only numeric and discrete observations; this actor has images"
+    if isinstance(encoder, MemoryCore) and encoder.kind not in STATES:
+        return f"C supports only {' and '.join(STATES)} cores; this actor has {encoder.kind}"
     if head.choices:
         values = ", ".join(map(str, head.choices))
         return (
@@ -77,7 +82,6 @@ def convert(
     """
     architecture = network.architecture
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    size = (architecture.head.continuous,)
     integers = plan(network) if precision == "int8" else None
     parts = float_network(network) if integers is None else integer_network(integers)
     top = source.comment(banner) if banner else ""
@@ -85,15 +89,11 @@ def convert(
     text = "\n".join([*includes, *parts, *act(network, integers, low, high)])
     (folder / "policy.h").write_text(top + header(architecture, integers), "utf-8")
     (folder / "policy.c").write_text(f'{top}#include "policy.h"\n\n{text}', "utf-8")
-    tensors: dict[str, dict[str, Any]] = {
-        "observation": {"shape": [1, architecture.visible], "dtype": precision},
-        "action": {"shape": [1, *size], "dtype": precision},
-    }
+    given, made = (described(part(architecture)) for part in (inputs, outputs))
     if integers is not None:
         scale, zero_point = float(integers.input_scale), integers.input_zero_point
-        tensors["observation"] |= {"scale": scale, "zero_point": zero_point}
-        tensors["action"] |= {"scale": TANH_SCALE, "zero_point": 0}
-    given, made = ([{"name": name, **of}] for name, of in tensors.items())
+        given[0] |= {"dtype": "int8", "scale": scale, "zero_point": zero_point}
+        made[0] |= {"dtype": "int8", "scale": TANH_SCALE, "zero_point": 0}
     return {"files": ["policy.h", "policy.c"], "inputs": given, "outputs": made}
 
 

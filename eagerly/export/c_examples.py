@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from eagerly.export import c_source as source
-from eagerly.export.examples import spread
+from eagerly.export.examples import Steps, spread
 from eagerly.export.integers import plan, run
 from eagerly.export.verification import C_TOLERANCE
+from eagerly.policies.architecture import MemoryCore
 from eagerly.policies.integer_grids import grid, integers
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
@@ -45,10 +46,10 @@ static int replay_actions(void)
 {
     double largest = 0.0;
     int row, wrong = 0;
-    for (row = 0; row < ROWS; ++row) {
+BEFORE    for (row = 0; row < ROWS; ++row) {
         float action[POLICY_ACTION_SIZE];
         int differs = 0;
-        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);
+ACT
         for (int i = 0; i < POLICY_ACTION_SIZE; ++i) {
             const float expected = actions[row * POLICY_ACTION_SIZE + i];
             double difference = (double)action[i] - (double)expected;
@@ -64,6 +65,16 @@ static int replay_actions(void)
     return wrong;
 }
 """
+
+_ACT = "        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);"
+_STATE = """\
+    policy_state state;
+    policy_reset(&state);
+"""
+_ACT_IN_EPISODE = """\
+        if (begins[row])
+            policy_reset(&state);
+        policy_act(&state, observations + row * POLICY_OBSERVATION_SIZE, rewards[row], action);"""
 
 _REPLAY_INTEGERS = """\
 /* Returns the number of policy_network rows that differ at all. */
@@ -88,21 +99,27 @@ static int replay_integers(void)
 def write_examples_of(
     network: ActorNetwork,
     folder: Path,
-    rows: np.ndarray,
+    steps: Steps,
     actions: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
     """Writes examples of `policy_act` and, for a quantized network, of `policy_network`.
 
+    For a recurrent network, these are all steps, otherwise up to `COUNT` of them.
+
     Args:
         network: The converted network.
         folder: The directory that contains `policy.h`.
-        rows: `[N, O]`, observations, N > 0.
-        actions: `[N, C]`, the policy's actions for these rows, in the environment's units.
+        steps: N > 0 steps.
+        actions: `[N, C]`, the policy's actions in these steps, in the environment's units.
         low: `[C]`, float64, lower bounds of the actions.
         high: `[C]`, float64, upper bounds.
     """
+    rows, tolerance = steps.rows, C_TOLERANCE * (high - low)
+    if isinstance(network.architecture.encoder, MemoryCore):
+        write_examples(folder, rows, actions, tolerance, episodes=steps)
+        return
     few, exact = np.arange(len(rows)), None
     if network.architecture.quantized:
         inputs = integers(_scaled(network, rows, np.float64), *network.ranges[0]).astype(np.int8)
@@ -110,7 +127,7 @@ def write_examples_of(
         exact = inputs, run(plan(network), inputs)
         few = np.flatnonzero(_certain(network, rows))
     few = spread(few, COUNT) if len(few) else few
-    write_examples(folder, rows[few], actions[few], C_TOLERANCE * (high - low), exact)
+    write_examples(folder, rows[few], actions[few], tolerance, exact)
 
 
 def write_examples(
@@ -119,6 +136,7 @@ def write_examples(
     actions: np.ndarray,
     tolerance: float | np.ndarray,
     exact: tuple[np.ndarray, np.ndarray] | None = None,
+    episodes: Steps | None = None,
 ) -> str:
     """Writes `examples.c`, a program that exits with 1 if an action differs from its example.
 
@@ -129,6 +147,7 @@ def write_examples(
         tolerance: The largest allowed difference, one for all dimensions or `[C]`.
         exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs it must return exactly,
             int8 `[M, C]`, M > 0. If given, N may be 0.
+        episodes: For a recurrent policy, the N steps with their rewards and starts of episodes.
 
     Returns:
         The file name.
@@ -139,11 +158,19 @@ def write_examples(
     count = len(observations)
     parts, calls = list[str](), list[str]()
     if count:
+        before, act = "", _ACT
+        if episodes is not None:
+            before, act = _STATE, _ACT_IN_EPISODE
+            parts += [
+                source.array("float", "rewards", episodes.rewards),
+                source.array("unsigned char", "begins", episodes.begins.astype(np.uint8)),
+            ]
+        replays = _REPLAY_ACTIONS.replace("BEFORE", before).replace("ACT\n", f"{act}\n")
         parts += [
             source.array("float", "observations", observations),
             source.array("float", "actions", actions),
             source.array("float", "tolerance", np.broadcast_to(tolerance, actions.shape[1:])),
-            _REPLAY_ACTIONS.replace("ROWS", str(count)),
+            replays.replace("ROWS", str(count)),
         ]
         calls.append("    wrong += replay_actions();")
     if exact is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,47 @@ static void average_l1_norm(float *x, int units)
 }
 """
 
+COPIED = """\
+static void copied(const float *from, int count, float *to)
+{
+    for (int i = 0; i < count; ++i)
+        to[i] = from[i];
+}
+"""
+
+SIGMOID = """\
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+"""
+
+# One step of a recurrent core. `gates` are sums of the inputs' products, for all units of the first
+# gate, then of the second one, and so on.
+CORES = {
+    "gru": """\
+static void gru(const float *gates, const float *recurrent, int units, float *hidden)
+{
+    for (int i = 0; i < units; ++i) {
+        const float keep = sigmoid(gates[i] + recurrent[i]);
+        const float reset = sigmoid(gates[units + i] + recurrent[units + i]);
+        const float update = tanhf(gates[2 * units + i] + reset * recurrent[2 * units + i]);
+        hidden[i] = keep * hidden[i] + (1.0f - keep) * update;
+    }
+}
+""",
+    "lstm": """\
+static void lstm(const float *gates, int units, float *hidden, float *cell)
+{
+    for (int i = 0; i < units; ++i) {
+        const float enter = sigmoid(gates[i]), keep = sigmoid(gates[units + i]);
+        cell[i] = keep * cell[i] + enter * tanhf(gates[2 * units + i]);
+        hidden[i] = sigmoid(gates[3 * units + i]) * tanhf(cell[i]);
+    }
+}
+""",
+}
+
 # In C99, a right shift of a negative number is implementation-defined.
 INTEGER_DENSE = """\
 /* Returns sum * multiplier / 2^shift, rounded once, half up. */
@@ -128,6 +170,14 @@ static int8_t quantized(float x)
 }
 """
 
+STATE = """\
+/*
+ * The state of one episode. Call policy_reset at its start. The other functions update the state.
+ * Their previous_reward is the reward of the previous action, and 0 at the start of an episode.
+ * previous_action is in [-1, 1]. Change it if another action was executed.
+ */
+"""
+
 HEADER = """\
 #ifndef POLICY_H
 #define POLICY_H
@@ -138,7 +188,7 @@ HEADER = """\
 extern "C" {{
 #endif
 
-{units}
+{reset}{units}
 {network};
 
 /* Maps an observation to an action, both in the environment's units. */
@@ -150,6 +200,12 @@ extern "C" {{
 
 #endif
 """
+
+
+def state(parts: Mapping[str, Any]) -> str:
+    """Returns the definition of `policy_state`, from the size of each part in floats."""
+    arrays = "".join(f"    float {name}[{size}];\n" for name, size in parts.items())
+    return f"{STATE}typedef struct {{\n{arrays}}} policy_state;"
 
 
 def comment(text: str) -> str:

@@ -220,7 +220,7 @@ def _write_files(
     model = {"format": plan.format, "precision": plan.precision, **model}
     write_arrays(folder / "examples.npz", arrays)
     if plan.kind.compiles:
-        write_examples_of(network, folder, steps.rows, arrays["action"], low, high)
+        write_examples_of(network, folder, steps, arrays["action"], low, high)
     (folder / "runner").mkdir()
     for module in Path(runner.__file__).parent.glob("*.py"):
         (folder / "runner" / module.name).write_bytes(module.read_bytes())

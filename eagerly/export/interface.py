@@ -102,9 +102,4 @@ def common_refusal(
     if precision not in possible:
         known = " or ".join(filter(None, (", ".join(possible[:-1]), possible[-1])))
         return f"{format} does not support {precision}, only {known}"
-    if architecture.pixels.any():
-        return (
-            "an actor with image observations cannot be exported: exports support only numeric and "
-            "discrete observations; load_policy runs such an actor with only NumPy"
-        )
     return None

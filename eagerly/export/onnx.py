@@ -23,7 +23,7 @@ from eagerly.export.interface import (
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.integer_grids import LEAST, MOST, grid
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
+from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON, Convolution
 
 PRECISIONS = ("float32",)
 FILE = "model.onnx"
@@ -44,7 +44,7 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
 
 
 class _Value:
-    """The result of a node. The operators +, - and * add further nodes."""
+    """The result of a node. The operators +, -, * and / add further nodes."""
 
     __array_ufunc__ = None  # NumPy then defers `array - value` to this class
 
@@ -62,6 +62,9 @@ class _Value:
 
     def __mul__(self, other: Any) -> _Value:
         return self.nodes.add("Mul", self, other)
+
+    def __truediv__(self, other: Any) -> _Value:
+        return self.nodes.add("Div", self, other)
 
 
 class OnnxOperations:
@@ -126,9 +129,23 @@ class OnnxOperations:
         kind, attributes = _ACTIVATIONS[name]
         return self.add(kind, x, **attributes)
 
-    def layer_norm(self, x: Any, gamma: np.ndarray, beta: np.ndarray) -> Any:
+    def layer_norm(
+        self, x: Any, gamma: np.ndarray, beta: np.ndarray, *, epsilon: float = LAYER_NORM_EPSILON
+    ) -> Any:
         """Normalizes `[N, units]` over the last axis."""
-        return self.add("LayerNormalization", x, gamma, beta, epsilon=LAYER_NORM_EPSILON)
+        return self.add("LayerNormalization", x, gamma, beta, epsilon=epsilon)
+
+    def centered(self, images: Any) -> Any:
+        """Subtracts its mean from each image."""
+        return images - self.add("ReduceMean", images, axes=[1, 2, 3], keepdims=1)
+
+    def convolved(self, images: Any, layers: Sequence[Convolution]) -> Any:
+        """Applies convolutions, each followed by a relu, to images."""
+        images = self.transpose(images, (0, 3, 1, 2))  # ONNX has the channels first
+        for kernel, bias, strides in layers:
+            kernel = kernel.transpose(3, 2, 0, 1)
+            images = self.add("Relu", self.add("Conv", images, kernel, bias, strides=strides))
+        return self.transpose(images, (0, 2, 3, 1))
 
     def average_l1_norm(self, x: Any) -> Any:
         """Divides by the mean absolute value over the last axis."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from eagerly.export.interface import computed, inputs, outputs
 from eagerly.policies.integer_grids import LEAST, MOST, grid
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
+from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON, Convolution
 
 _ACTIVATIONS = {
     "relu": tf.nn.relu,
@@ -43,11 +43,29 @@ class TensorFlowOperations:
         """Applies one of `policies.operations.ACTIVATIONS`."""
         return _ACTIVATIONS[name](x)
 
-    def layer_norm(self, x: tf.Tensor, gamma: np.ndarray, beta: np.ndarray) -> tf.Tensor:
+    def layer_norm(
+        self,
+        x: tf.Tensor,
+        gamma: np.ndarray,
+        beta: np.ndarray,
+        *,
+        epsilon: float = LAYER_NORM_EPSILON,
+    ) -> tf.Tensor:
         """Normalizes `[N, units]` over the last axis."""
         x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        return x * tf.math.rsqrt(variance + np.float32(LAYER_NORM_EPSILON)) * gamma + beta
+        return x * tf.math.rsqrt(variance + np.float32(epsilon)) * gamma + beta
+
+    def centered(self, images: tf.Tensor) -> tf.Tensor:
+        """Subtracts its mean from each image."""
+        return images - tf.reduce_mean(images, axis=[1, 2, 3], keepdims=True)
+
+    def convolved(self, images: tf.Tensor, layers: Sequence[Convolution]) -> tf.Tensor:
+        """Applies convolutions, each followed by a relu, to images."""
+        for kernel, bias, strides in layers:
+            images = tf.nn.conv2d(images, kernel, strides, "VALID")
+            images = tf.nn.relu(tf.nn.bias_add(images, bias))
+        return images
 
     def average_l1_norm(self, x: tf.Tensor) -> tf.Tensor:
         """Divides by the mean absolute value over the last axis."""

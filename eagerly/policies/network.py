@@ -155,7 +155,8 @@ class ActorNetwork:
         for index, entry in enumerate(encoder.entries):
             columns = ops.part(rows, entry.start, entry.stop)
             if entry.kind == IMAGE:
-                features.append(image_features(entry, f"entry_{index}", self.weights, columns))
+                layer = f"entry_{index}"
+                features.append(image_features(ops, entry, layer, self.weights, columns))
                 continue
             hidden = ops.linear(columns, *self._of(f"entry_{index}_linear", DENSE))
             features.append(ops.activation(self.architecture.activation, hidden))

@@ -6,6 +6,7 @@ exports build graphs from the same code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -17,12 +18,16 @@ from eagerly.policies.integer_grids import quantized
 LAYER_NORM_EPSILON = 1e-5
 # Minimum divisor in `average_l1_norm`.
 AVERAGE_L1_EPSILON = 1e-8
+Window = tuple[int, int]
+# Kernel `[height, width, inputs, filters]`, bias and strides.
+Convolution = tuple[np.ndarray, np.ndarray, Window]
 
 
 class Operations(Protocol):
     """Operations on batches `[N, ...]`.
 
-    Like arrays, batches also support +, - and *. Weights are NumPy arrays.
+    Like arrays, batches also support +, - and *, and division by a number. Weights are NumPy
+    arrays.
     """
 
     def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray) -> Any:
@@ -34,8 +39,20 @@ class Operations(Protocol):
     def activation(self, name: str, x: Any) -> Any:
         """Applies one of `ACTIVATIONS`."""
 
-    def layer_norm(self, x: Any, gamma: np.ndarray, beta: np.ndarray) -> Any:
-        """Normalizes `[N, units]` over its last axis, with `LAYER_NORM_EPSILON`."""
+    def layer_norm(
+        self, x: Any, gamma: np.ndarray, beta: np.ndarray, *, epsilon: float = LAYER_NORM_EPSILON
+    ) -> Any:
+        """Normalizes `[N, units]` over its last axis."""
+
+    def centered(self, images: Any) -> Any:
+        """Subtracts its mean from each image of `[N, height, width, channels]`."""
+
+    def convolved(self, images: Any, layers: Sequence[Convolution]) -> Any:
+        """Applies convolutions without padding, each followed by a relu, to images.
+
+        Returns:
+            The features, in the order `[N, height, width, filters]`; the shape may be flat.
+        """
 
     def average_l1_norm(self, x: Any) -> Any:
         """Divides by the mean absolute value over the last axis, at least `AVERAGE_L1_EPSILON`."""
@@ -107,11 +124,27 @@ class NumpyOperations:
         """Applies one of `ACTIVATIONS`."""
         return ACTIVATIONS[name](x)
 
-    def layer_norm(self, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    def layer_norm(
+        self,
+        x: np.ndarray,
+        gamma: np.ndarray,
+        beta: np.ndarray,
+        *,
+        epsilon: float = LAYER_NORM_EPSILON,
+    ) -> np.ndarray:
         """Normalizes `[N, units]` over its last axis."""
         x = x - x.mean(axis=-1, keepdims=True)
         variance = np.square(x).mean(axis=-1, keepdims=True)
-        return x / np.sqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+        return x / np.sqrt(variance + epsilon) * gamma + beta
+
+    def centered(self, images: np.ndarray) -> np.ndarray:
+        """Subtracts its mean from each image."""
+        return images - images.mean(axis=(1, 2, 3), keepdims=True)
+
+    def convolved(self, images: np.ndarray, layers: Sequence[Convolution]) -> np.ndarray:
+        """Applies convolutions, each followed by a relu, to images; returns `[N, features]`."""
+        # Looping over images keeps each one in the CPU cache, which halves the time for four.
+        return np.array([_convolved(image, layers) for image in images], images.dtype)
 
     def average_l1_norm(self, x: np.ndarray) -> np.ndarray:
         """Divides by the mean absolute value over the last axis."""
@@ -163,3 +196,17 @@ class NumpyOperations:
     def quantized(self, x: np.ndarray, low: float, high: float) -> np.ndarray:
         """Rounds to the grid of `policies.integer_grids.grid(low, high)`."""
         return quantized(x, low, high)
+
+
+def _convolved(image: np.ndarray, layers: Sequence[Convolution]) -> np.ndarray:
+    """Maps an image `[H, W, C]` through unpadded convolutions to `[h · w · filters]`."""
+    for kernel, bias, (down, right) in layers:
+        *window, channels, filters = kernel.shape
+        windows = np.lib.stride_tricks.sliding_window_view(image, window, axis=(0, 1))
+        windows = windows[::down, ::right].transpose(0, 1, 3, 4, 2)
+        rows = windows.reshape(-1, math.prod(window) * channels)
+        found = rows @ kernel.reshape(-1, filters)
+        found += bias
+        np.maximum(found, 0.0, out=found)
+        image = found.reshape(*windows.shape[:2], filters)
+    return image.ravel()

@@ -57,6 +57,10 @@ class Policy:
             moments = (np.array(scaling[name], np.float64) for name in ("mean", "scale"))
             self._moments = tuple(part[: self._visible] for part in moments)
             self._clip = float(scaling["clip"])
+            self._limits = np.full(self._visible, self._clip)
+            for entry in self._entries:
+                if entry["kind"] == "image":  # pixels, 0 to 255, are not scaled
+                    self._limits[entry["start"] : entry["stop"]] = math.inf
         self._action_space = action["space"]
         self._continuous, self._choices = int(action["continuous"]), tuple(action["choices"])
         self._firsts = np.array(action["firsts"], np.int64)
@@ -295,8 +299,8 @@ class Policy:
         if self._moments:
             mean, scale = self._moments
             scaled = (visible - mean) * scale  # in float64, like the moments
-            np.maximum(scaled, -self._clip, out=scaled)
-            np.minimum(scaled, self._clip, out=scaled)
+            np.maximum(scaled, -self._limits, out=scaled)
+            np.minimum(scaled, self._limits, out=scaled)
             visible = scaled.astype(np.float32)
         if self._on_integers and np.isnan(visible).any():  # int8 cannot represent NaN
             raise FloatingPointError(f"observation must be finite; got {row}")

@@ -29,7 +29,7 @@ def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasiu
     if kind == 0:
         shape = _SHAPES[random.integers(len(_SHAPES))]
         dtype = _DTYPES[random.integers(len(_DTYPES))]
-        if dtype == np.uint8 and len(shape) > 1:  # it would be an image, which cannot be exported
+        if dtype == np.uint8 and len(shape) > 1:  # an image, too small for the convolutions
             dtype = np.int8
         return spaces.Box(0 if dtype == np.uint8 else -9, 9, shape, dtype)
     return _choices(random, kind)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from eagerly.export import c
 from eagerly.export.c_examples import write_examples, write_examples_of
+from eagerly.export.examples import Steps, score_steps
+from eagerly.policies.architecture import MemoryCore
+from eagerly.spaces import Actions
 from tests.eagerly.export.drawn import MUTATIONS, acting, actor, mutated, quantised
 from tests.eagerly.export.test_c import (
     HIGH,
@@ -22,6 +27,14 @@ from tests.eagerly.export.test_c import (
     needs_compiler,
     observed,
 )
+
+# Any access outside an array and any undefined operation ends the program with an error.
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def alone(rows: np.ndarray) -> Steps:
+    """Returns steps that belong to no episode."""
+    return Steps(rows, np.zeros(len(rows), np.float32), np.zeros(len(rows), bool))
 
 
 def played(folder: Path, flags: tuple[str, ...] = STRICT) -> subprocess.CompletedProcess[str]:
@@ -50,6 +63,33 @@ def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
     done = played(tmp_path)
     assert done.returncode == 1
     assert re.match(r"[1-9]\d+ of 300 rows differ, largest difference 0.00", done.stdout)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("gru", {"normalized": True, "layer_norm": True}),
+        ("lstm", {"sizes": (), "dtype": "float64"}),
+    ],
+)
+def test_a_recurrent_policy_equals_numpy_over_1000_steps(
+    kind: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    network = actor(encoder=MemoryCore(kind=kind, units=7), **settings)
+    c.convert(network, "float32", tmp_path, low=LOW, high=HIGH)
+    begins = np.isin(np.arange(1000), (0, 600, 601))
+    rewards = np.where(begins, 0, np.random.default_rng(1).normal(size=1000)).astype(np.float32)
+    steps = Steps(observed(1000), rewards, begins)
+    scores, _ = score_steps(network, Actions(gymnasium.spaces.Box(LOW, HIGH)), steps)
+    write_examples(tmp_path, steps.rows, in_units(scores), 1e-5 * (HIGH - LOW), episodes=steps)
+    done = played(tmp_path, (*STRICT, *SANITIZERS))
+    assert done.stdout.startswith("0 of 1000 rows differ, largest difference ")
+    assert done.returncode == 0
+    text = (tmp_path / "policy.c").read_text()
+    forgetful = text.replace("state->hidden[i] = 0.0f", "state->hidden[i] += 0.0f")
+    (tmp_path / "policy.c").write_text(forgetful)
+    assert played(tmp_path, ("-std=c99",)).returncode == 1
 
 
 @needs_compiler
@@ -85,7 +125,7 @@ def test_integer_examples_fail_when_one_relevant_weight_is_zero(
     network, rows = quantised(actor(normalized=normalizes)), observed()
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
     actions = in_units(acting(network)(rows).astype(np.float64))
-    write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
     done = played(tmp_path)
     assert done.returncode == 0
     said = r"0 of 100 rows differ, largest difference \S+\n0 of 100 integer rows differ\n"
@@ -111,7 +151,7 @@ def test_integer_examples_fail_when_one_number_is_slightly_wrong(what: str, tmp_
     actions = in_units(acting(network)(rows).astype(np.float64))
     for seed in range(2):
         c.convert(mutated(network, what, seed), "int8", tmp_path, low=LOW, high=HIGH)
-        write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
+        write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
         done = played(tmp_path, flags=("-std=c99",))
         assert re.search(r"\n[1-9]\d* of 100 integer rows differ", done.stdout)
         assert done.returncode == 1
@@ -124,9 +164,9 @@ def test_rows_at_rounding_ties_are_used_only_as_integer_examples(tmp_path: Path)
     network, rows = quantised(actor(), ranges), np.full((7, 5), 0.25, np.float32)
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
     rows[:, 0] += np.arange(7, dtype=np.float32) / 2
-    write_examples_of(network, tmp_path, rows, np.zeros((7, 2)), LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), np.zeros((7, 2)), LOW, HIGH)
     assert played(tmp_path).stdout == "0 of 7 integer rows differ\n"
     rows[5] += np.float32(0.01)
     actions = in_units(acting(network)(rows).astype(np.float64))
-    write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
     assert played(tmp_path).stdout.startswith("0 of 1 rows differ")

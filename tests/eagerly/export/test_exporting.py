@@ -330,6 +330,7 @@ def test_invalid_exports_fail_immediately(
         export_policy(run, format="c", out=out)
 
 
+NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 GEARS: dict[str, Any] = {"env": "Gears-v0", "warmup_steps": 100, "normalize_observations": True}
 POSITIONS: dict[str, Any] = {"env": "PendulumPositions-v1", "memory_units": 8}
 POSITIONS |= {"sequence_length": 6, "normalize_observations": True}
@@ -343,6 +344,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "td7": PENDULUM | {"agent": "td7", "policy_checkpoints": False, "copy_every": 20},
     "gru": POSITIONS | {"memory": "gru"},
     "lstm": POSITIONS | {"memory": "lstm"},
+    "pixels": {"env": "PendulumPixels-v1", "encoder_units": 8},
+    "dictionary with images": {"env": "Camera-v0", **NORMALIZED},
     "attention": POSITIONS | {"memory": "attention", "attention_heads": 2},
 }
 
@@ -369,8 +372,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         ("box", "litert", "float16"),
         ("choices with mask", "litert", "int8"),
         *((kind, "litert", "float32") for kind in ("dict and mask", "gru", "lstm", "attention")),
+        *((kind, "litert", "float32") for kind in ("pixels", "dictionary with images")),
+        ("pixels", "litert", "float16"),
+        ("pixels", "saved-model", "float32"),
         ("layer norm", "c", "float32"),
         ("td7", "c", "float32"),
+        ("gru", "c", "float32"),
+        ("lstm", "c", "float32"),
         ("td7", "litert", "float16"),
         ("trained on integers", "c", "int8"),
         ("trained on integers", "litert", "int8"),

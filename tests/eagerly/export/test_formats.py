@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from eagerly import RunError
 from eagerly.export.formats import FORMATS, format_of
-from eagerly.policies.architecture import MemoryCore
+from eagerly.policies.architecture import EntryEncoders, MemoryCore
 from eagerly.policies.heads import ActionHead
-from tests.eagerly.export.actors import network_of
+from eagerly.spaces import Entry
 from tests.eagerly.export.drawn import EMBEDDING, actor
 
 
 def test_errors_list_the_formats_and_precisions_that_support_the_actor() -> None:
-    remembers = actor(encoder=MemoryCore(kind="gru", units=4)).architecture
+    remembers = actor(encoder=MemoryCore(kind="attention", units=4)).architecture
     floats = "saved-model (float32) or litert (float32, float16) or onnx (float32)"
     assert FORMATS["c"].refusal(remembers, "float32") == (
-        "C exports are stateless; this actor is recurrent (gru); "
+        "C supports only gru and lstm cores; this actor has attention; "
         f"this policy can be exported as {floats}"
     )
     chooses = actor(head=ActionHead(0, (3,))).architecture
@@ -32,13 +33,12 @@ def test_errors_list_the_formats_and_precisions_that_support_the_actor() -> None
         "saved-model (float32) or litert (int8) or onnx (float32) or c (int8)"
     )
     assert FORMATS["litert"].refusal(quantised, "int8") is None
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_no_format_is_suggested_for_an_actor_with_images(name: str) -> None:
-    reason = FORMATS[name].refusal(network_of("symbols", ()).architecture, "float32") or ""
-    assert reason.startswith("an actor with image observations cannot be exported")
-    assert reason.endswith("load_policy runs such an actor with only NumPy")
+    camera = Entry("", "image", (8, 16), np.dtype(np.uint8), (), (), 0, 128)
+    sees = EntryEncoders(entries=(camera,), units=4)
+    architecture = actor(encoder=sees, observation_size=128).architecture
+    assert (FORMATS["c"].refusal(architecture, "float32") or "").endswith(
+        f"this actor has images; this policy can be exported as {floats}"
+    )
 
 
 def test_a_missing_compiler_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

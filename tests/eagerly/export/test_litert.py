@@ -131,7 +131,7 @@ def test_a_range_that_the_converter_treats_as_empty_raises_an_error(tmp_path: Pa
 
 
 def test_unsupported_actors_and_precisions_are_rejected() -> None:
-    for name in ("gru", "attention", "layer norm", "dict", "mixed", "td7"):
+    for name in ("gru", "attention", "layer norm", "dict", "mixed", "td7", "camera"):
         architecture = network_of(name).architecture
         assert litert.refusal(architecture, "float16") is None
         reason = litert.refusal(architecture, "int8") or ""
@@ -143,5 +143,3 @@ def test_unsupported_actors_and_precisions_are_rejected() -> None:
     assert "this actor is quantized" in reason
     reason = "litert does not support bfloat16, only float32, float16 or int8"
     assert litert.refusal(architecture, "bfloat16") == reason
-    images = network_of("symbols", ()).architecture
-    assert "image observations" in (litert.refusal(images, "float32") or "")

@@ -59,6 +59,8 @@ CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
     (NESTED, ACTIONS, {"ignore_entries": "arm/1", "critic_entries": "flags"}),
     (BOX, UNEVEN, {"encoder": EMBEDDING}),
     (spaces.Dict(a=BOX, b=spaces.Box(-9, 9, (2, 2))), UNEVEN, NORMALIZED | {"encoder": EMBEDDING}),
+    (spaces.Dict(a=spaces.Box(0, 255, (2, 7, 8, 3), np.uint8), b=BOX), UNEVEN, NORMALIZED),
+    (spaces.Box(0, 255, (7, 8), np.uint8), spaces.Discrete(4), {}),
 ]
 MEMORIES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
     (BOX, UNEVEN, {"memory": "gru"}),
@@ -542,6 +544,26 @@ def test_replaying_works_from_any_directory_and_with_closed_streams(tmp_path: Pa
     done = replayed(stdout=writer, stderr=writer)
     os.close(writer)
     assert done.returncode == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_recurrent_c_policy_matches_the_policy(kind: str, tmp_path: Path) -> None:
+    policy, network, layout = made(NESTED, UNEVEN, memory=kind, **NORMALIZED)
+    bounds = {"low": UNEVEN.low.astype(np.float64), "high": UNEVEN.high.astype(np.float64)}
+    model = {"format": "c", "precision": "float32"}
+    model |= c.convert(network, "float32", tmp_path, **bounds)
+    assert [spec["name"] for spec in model["inputs"]] == list(inputs(network.architecture))
+    write_document(tmp_path, description_of(network, layout, model))
+    found = runner.Policy(tmp_path)
+    NESTED.seed(5)
+    for _ in range(2):
+        act, expected = found.begin_episode(), policy.start_episode()
+        first = NESTED.sample()
+        assert_same(act(first), expected(first))
+        for step in range(30):
+            observation = NESTED.sample()
+            assert_same(act(observation, step / 9), expected(observation, step / 9))
 
 
 def test_changed_or_missing_files_raise_errors(

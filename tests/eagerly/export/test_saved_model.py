@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +45,3 @@ def test_other_precisions_are_not_supported() -> None:
     network = network_of("box")
     reason = "saved-model does not support int8, only float32"
     assert saved_model.refusal(network.architecture, "int8") == reason
-
-
-def test_images_are_not_supported() -> None:
-    architecture = network_of("symbols", ()).architecture
-    reason = saved_model.refusal(architecture, "float32")
-    assert reason is not None
-    assert reason.startswith("an actor with image observations cannot be exported")
-    unseen = dataclasses.replace(architecture, encoder=None)
-    assert saved_model.refusal(unseen, "float32") is None
