@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from eagerly.export.interface import common_refusal, described, inputs, outputs
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
+from eagerly.spaces import Entry
 
 PRECISIONS = ("float32", "int8")
 FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror")
@@ -61,6 +63,7 @@ def convert(
     low: np.ndarray,
     high: np.ndarray,
     banner: str = "",
+    entries: Sequence[Entry] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """Writes `policy.h` and `policy.c`.
@@ -72,6 +75,7 @@ def convert(
         low: `[C]`, float64, lower bounds of the actions in the environment's units.
         high: `[C]`, float64, upper bounds.
         banner: Comment at the top of both files, such as the run and version.
+        entries: The entries of an observation; `policy.h` names their indices.
         more: Ignored; used by other formats.
 
     Returns:
@@ -87,7 +91,7 @@ def convert(
     top = source.comment(banner) if banner else ""
     includes = ["#include <math.h>\n"] if integers is None else []
     text = "\n".join([*includes, *parts, *act(network, integers, low, high)])
-    (folder / "policy.h").write_text(top + header(architecture, integers), "utf-8")
+    (folder / "policy.h").write_text(top + header(architecture, integers, entries), "utf-8")
     (folder / "policy.c").write_text(f'{top}#include "policy.h"\n\n{text}', "utf-8")
     given, made = (described(part(architecture)) for part in (inputs, outputs))
     if integers is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from eagerly.export import c_source as source
@@ -11,8 +14,26 @@ from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import CLIP
+from eagerly.spaces import Entry
 
 _RESET = "void policy_reset(policy_state *state)"
+
+
+def _indices(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yields a macro for each entry, with its values in a comment."""
+    taken = set[str]()
+    for entry in entries:
+        name = re.sub(r"\W", "_", entry.path, flags=re.ASCII).upper()
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        values = f"{entry.stop - entry.start} numbers"
+        if entry.sizes:
+            ranges = zip(entry.firsts, entry.sizes, strict=True)
+            values = ", ".join(f"{first} to {first + size - 1}" for first, size in ranges)
+            values = f"one-hot, {values}"
+        about = source.plain(f"{entry.path}: {values}")
+        yield f"#define POLICY_ENTRY_{name} {entry.start} /* {about} */"
 
 
 def _state(architecture: ActorArchitecture) -> dict[str, int]:
@@ -29,13 +50,23 @@ def _act_signature(remembers: bool) -> str:
     return f"void policy_act({arguments(given, action, remembers=remembers)})"
 
 
-def header(architecture: ActorArchitecture, integers: IntegerPlan | None) -> str:
-    """Returns the text of `policy.h`."""
+def header(
+    architecture: ActorArchitecture, integers: IntegerPlan | None, entries: Sequence[Entry] = ()
+) -> str:
+    """Returns the text of `policy.h`.
+
+    Args:
+        architecture: The architecture of the actor.
+        integers: The int8 network; None for float32.
+        entries: The entries of an observation.
+    """
     kind = "float" if integers is None else "int8_t"
     lines = [
         f"#define {SIZES[0]}_SIZE {architecture.visible}",
         f"#define {SIZES[1]}_SIZE {architecture.head.continuous}",
     ]
+    if any(entry.path for entry in entries):
+        lines += ["", "/* The first index of each entry in an observation. */", *_indices(entries)]
     units = "/* Maps a scaled observation to an action in [-1, 1]. */"
     if integers is not None:
         lines += [

@@ -23,6 +23,48 @@ SIZES = ("POLICY_OBSERVATION", "POLICY_ACTION")
 STATES = {"gru": ("hidden",), "lstm": ("hidden", "cell")}
 
 
+COPIED = """\
+static void copied(const float *from, int count, float *to)
+{
+    for (int i = 0; i < count; ++i)
+        to[i] = from[i];
+}
+"""
+
+SIGMOID = """\
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+"""
+
+# One step of a recurrent core. `gates` are sums of the inputs' products, for all units of the first
+# gate, then of the second one, and so on.
+CORES = {
+    "gru": """\
+static void gru(const float *gates, const float *recurrent, int units, float *hidden)
+{
+    for (int i = 0; i < units; ++i) {
+        const float keep = sigmoid(gates[i] + recurrent[i]);
+        const float reset = sigmoid(gates[units + i] + recurrent[units + i]);
+        const float update = tanhf(gates[2 * units + i] + reset * recurrent[2 * units + i]);
+        hidden[i] = keep * hidden[i] + (1.0f - keep) * update;
+    }
+}
+""",
+    "lstm": """\
+static void lstm(const float *gates, int units, float *hidden, float *cell)
+{
+    for (int i = 0; i < units; ++i) {
+        const float enter = sigmoid(gates[i]), keep = sigmoid(gates[units + i]);
+        cell[i] = keep * cell[i] + enter * tanhf(gates[2 * units + i]);
+        hidden[i] = sigmoid(gates[3 * units + i]) * tanhf(cell[i]);
+    }
+}
+""",
+}
+
+
 def network_signature(kind: str, *, remembers: bool) -> str:
     """Returns the signature of `policy_network` for numbers of a C type."""
     given, output = f"const {kind} input[{SIZES[0]}_SIZE]", f"{kind} output[{SIZES[1]}_SIZE]"
@@ -81,8 +123,8 @@ def _embed(code: _FloatCode, encoder: StateEmbedding) -> str:
 def _remember(code: _FloatCode, core: MemoryCore, architecture: ActorArchitecture) -> str:
     """Adds the code of a GRU or LSTM and returns the name of its output array."""
     visible, actions, units = architecture.visible, architecture.head.size, core.units
-    code.functions |= {"copied": source.COPIED, "sigmoid": source.SIGMOID}
-    code.functions[core.kind] = source.CORES[core.kind]
+    code.functions |= {"copied": COPIED, "sigmoid": SIGMOID}
+    code.functions[core.kind] = CORES[core.kind]
     code.weights |= _memory_weights(core.kind, code.weights)
     code.calls += [
         f"float told[{visible + actions + 1}];",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -85,47 +86,6 @@ static void average_l1_norm(float *x, int units)
 }
 """
 
-COPIED = """\
-static void copied(const float *from, int count, float *to)
-{
-    for (int i = 0; i < count; ++i)
-        to[i] = from[i];
-}
-"""
-
-SIGMOID = """\
-static float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-"""
-
-# One step of a recurrent core. `gates` are sums of the inputs' products, for all units of the first
-# gate, then of the second one, and so on.
-CORES = {
-    "gru": """\
-static void gru(const float *gates, const float *recurrent, int units, float *hidden)
-{
-    for (int i = 0; i < units; ++i) {
-        const float keep = sigmoid(gates[i] + recurrent[i]);
-        const float reset = sigmoid(gates[units + i] + recurrent[units + i]);
-        const float update = tanhf(gates[2 * units + i] + reset * recurrent[2 * units + i]);
-        hidden[i] = keep * hidden[i] + (1.0f - keep) * update;
-    }
-}
-""",
-    "lstm": """\
-static void lstm(const float *gates, int units, float *hidden, float *cell)
-{
-    for (int i = 0; i < units; ++i) {
-        const float enter = sigmoid(gates[i]), keep = sigmoid(gates[units + i]);
-        cell[i] = keep * cell[i] + enter * tanhf(gates[2 * units + i]);
-        hidden[i] = sigmoid(gates[3 * units + i]) * tanhf(cell[i]);
-    }
-}
-""",
-}
-
 # In C99, a right shift of a negative number is implementation-defined.
 INTEGER_DENSE = """\
 /* Returns sum * multiplier / 2^shift, rounded once, half up. */
@@ -200,6 +160,11 @@ extern "C" {{
 
 #endif
 """
+
+
+def plain(line: str) -> str:
+    """Returns a line whose unusual characters are replaced, so that a comment can contain it."""
+    return re.sub(r"[^\w .,:+/-]|\*/|//", "?", line, flags=re.ASCII)
 
 
 def state(parts: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError, UsageError
 from eagerly.export import runner
 from eagerly.export.c_examples import write_examples_of
+from eagerly.export.c_source import plain
 from eagerly.export.children import in_child
 from eagerly.export.examples import example_arrays, score_steps, write_arrays
 from eagerly.export.formats import Format, format_of
@@ -29,7 +29,6 @@ from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
-from eagerly.spaces import Observations
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import open_policy_run, policy_of
 from eagerly.storage.run import Run
@@ -212,8 +211,8 @@ def _write_files(
     low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
     scores, memory = score_steps(network, actions, steps)
     arrays = example_arrays(steps, scores, memory, observations, actions)
-    banner = _banner(plan, observations)
-    convert = partial(plan.kind.load().convert, low=low, high=high, banner=banner)
+    more = {"low": low, "high": high, "banner": _banner(plan), "entries": observations.entries}
+    convert = partial(plan.kind.load().convert, **more)
     _log.info("converting to %s in %s", plan.kind.title, plan.precision)
     asked = network, plan.precision, folder
     model = in_child("the conversion", convert, *asked, processor_alone=True)
@@ -233,14 +232,10 @@ def _write_files(
     return write_document(folder, about)
 
 
-def _banner(plan: ExportPlan, observations: Observations) -> str:
-    """Returns the text at the top of generated code, with the order of an observation's entries."""
-    lines = [
+def _banner(plan: ExportPlan) -> str:
+    """Returns the text at the top of generated code."""
+    return plain(
         f"{plan.run.agent} on {environment_name(plan.run.config.env)}, the "
         f"{plan.policy.which} policy{after(plan.policy.steps)}, exported by eagerly "
         f"{__version__}"
-    ]
-    for entry in observations.entries:
-        if entry.path:
-            lines.append(f"observation {entry.start} to {entry.stop - 1}: {entry.path}")
-    return "\n".join(re.sub(r"[^\w .,:+/-]|\*/|//", "?", line, flags=re.ASCII) for line in lines)
+    )

@@ -255,6 +255,25 @@ def test_convert_describes_its_files_inputs_and_outputs(tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_the_header_names_the_index_of_each_entry(tmp_path: Path) -> None:
+    odd = Entry("a*/ ü", "vector", (1,), np.dtype(np.float32), (), (), 5, 6)
+    upper = Entry("GOAL", "vector", (1,), np.dtype(np.float32), (), (), 6, 7)
+    tool = Entry("tool", "choice", (2,), np.dtype(np.int64), (3, 2), (1, 0), 7, 12)
+    entries = (ARM, GOAL, odd, upper, tool)
+    network = actor(observation_size=12)
+    c.convert(network, "float32", tmp_path, low=LOW, high=HIGH, entries=entries)
+    lines = (tmp_path / "policy.h").read_text().splitlines()
+    assert [line for line in lines if "POLICY_ENTRY" in line] == [
+        "#define POLICY_ENTRY_ROBOT_ARM 0 /* robot/arm: 3 numbers */",
+        "#define POLICY_ENTRY_GOAL 3 /* goal: 2 numbers */",
+        "#define POLICY_ENTRY_A____ 5 /* a?/ ?: 1 numbers */",
+        "#define POLICY_ENTRY_GOAL_ 6 /* GOAL: 1 numbers */",
+        "#define POLICY_ENTRY_TOOL 7 /* tool: one-hot, 1 to 3, 0 to 1 */",
+    ]
+    c.compiled(tmp_path, tmp_path / "policy.so", flags=STRICT)
+
+
+@needs_compiler
 def test_any_banner_text_becomes_a_comment(tmp_path: Path) -> None:
     banner = "runs/a*/b/*c\n??/ trigraphs, \\\nlines and ±\n"
     c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH, banner=banner)
