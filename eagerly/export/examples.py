@@ -17,6 +17,7 @@ from eagerly.training.evaluation import single_blas_thread
 Layout = tuple[Observations, Actions]
 
 COUNT = 1000  # examples of a non-recurrent policy
+IMAGE_COUNT = 200  # if observations contain images, which take kilobytes each
 MIN_STEPS, MAX_STEPS = 300, 500  # examples of a recurrent policy
 
 

@@ -10,7 +10,15 @@ import numpy as np
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.calibration import calibrated
-from eagerly.export.examples import COUNT, MIN_STEPS, Layout, Steps, spread, take_first_episodes
+from eagerly.export.examples import (
+    COUNT,
+    IMAGE_COUNT,
+    MIN_STEPS,
+    Layout,
+    Steps,
+    spread,
+    take_first_episodes,
+)
 from eagerly.export.formats import Format
 from eagerly.export.played_episodes import layout_in, max_seeds, open_environment, play_episodes
 from eagerly.export.ties import without_ties
@@ -68,14 +76,15 @@ class ExportPlan:
     def read_replay(self) -> np.ndarray:
         """Reads observations `[n, O]` of the replay buffer, for examples and calibration.
 
-        Returns no rows for an agent, a recurrent policy, or a run without a replay buffer. A replay
-        buffer that cannot be read also yields no rows, unless it is needed for calibration.
+        Returns no rows for an agent, a recurrent policy, images, or a run without a replay buffer.
+        A replay buffer that cannot be read also yields no rows, unless calibration needs it.
 
         Raises:
             RunError: If calibration needs the replay buffer and it cannot be read.
         """
-        # Examples of a recurrent policy are whole episodes, and an agent has no replay buffer.
-        if self.policy.remembers or self.run.is_new:
+        # Examples of a recurrent policy are whole episodes, and an agent has no replay buffer. Rows
+        # of a replay buffer with images contain only the newest frames.
+        if self.policy.remembers or self.run.is_new or self._has_images:
             return np.zeros((0, self.policy.observation_size), np.float32)
         if self._calibrates:
             return replayed_rows(self.run, *self._spaces(), CALIBRATION_ROWS)
@@ -141,7 +150,9 @@ class ExportPlan:
             return Gathered(_unordered(spread(replayed, COUNT)), layout)
         _log.info("gathering observations%s", self.and_episodes())
         rows = spread(replayed, COUNT // 2)
-        min_steps = MIN_STEPS if policy.remembers else COUNT - len(rows)
+        min_steps = IMAGE_COUNT if self._has_images else COUNT - len(rows)
+        if policy.remembers:
+            min_steps = MIN_STEPS
         seeds = evaluation_seeds(self.run.config.evaluation_seed, max_seeds(self.episodes))
         with open_environment(make, self.run, "while playing episodes with the policy") as env:
             layout = layout_in(env, self.run, layout)
@@ -158,6 +169,10 @@ class ExportPlan:
     def and_episodes(self) -> str:
         """Returns a message suffix: " and playing 5 episodes", or an empty string."""
         return f" and playing {self.episodes} episodes" if self.episodes else ""
+
+    @property
+    def _has_images(self) -> bool:
+        return bool(self.network.architecture.pixels.any())
 
     @property
     def _calibrates(self) -> bool:

@@ -13,7 +13,7 @@ from eagerly.environments.factory import EnvironmentMaker
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, summary
-from eagerly.export.examples import Layout, Steps
+from eagerly.export.examples import COUNT, Layout, Steps
 from eagerly.importing import FACTORY
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.serialization import recorded_spaces
@@ -21,7 +21,7 @@ from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, run_episodes
 
 _MAX_EPISODES = 1000
-_MAX_ROWS = 20_000
+_MAX_ROWS, _MAX_VALUES = 20_000, 2**25  # at most 128 MiB
 
 
 @contextmanager
@@ -95,6 +95,8 @@ def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
 class EpisodeRecorder:
     """Wraps a policy and records up to 20,000 of the observations and rewards it receives.
 
+    It records fewer if they are larger than 1,677 values, but at least `COUNT`.
+
     Args:
         policy: The policy.
         observations: The layout of its observations.
@@ -106,6 +108,7 @@ class EpisodeRecorder:
         self._rows: list[np.ndarray] = []
         self._rewards: list[float] = []
         self._begins: list[bool] = []
+        self._most = min(_MAX_ROWS, max(COUNT, _MAX_VALUES // observations.size))
         self.parts = policy.parts
 
     def __len__(self) -> int:
@@ -116,7 +119,7 @@ class EpisodeRecorder:
         act = self._policy.start_episode()
 
         def record_and_act(observation: Any, reward: Any = None, **masked: Any) -> Any:
-            if len(self._rows) < _MAX_ROWS:
+            if len(self._rows) < self._most:
                 self._rows.append(self._row(observation, masked.get("action_mask")))
                 self._rewards.append(float(reward or 0.0))
                 self._begins.append(reward is None)

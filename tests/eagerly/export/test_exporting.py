@@ -404,7 +404,8 @@ def test_every_kind_of_policy_can_be_exported(
     with np.load(made.path / "examples.npz") as file:
         examples = dict(file)
     if about["memory"] is None:
-        assert made.measured["examples"] == 1000
+        has_images = kind in ("pixels", "dictionary with images")
+        assert made.measured["examples"] == (200 if has_images else 1000)
         return
     assert made.measured["examples"] >= 300
     states = [name for name in examples if name.startswith("state_")]
