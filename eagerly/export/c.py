@@ -42,12 +42,8 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
         return "C supports only numeric and discrete observations; this actor has images"
     if isinstance(encoder, MemoryCore) and encoder.kind not in STATES:
         return f"C supports only {' and '.join(STATES)} cores; this actor has {encoder.kind}"
-    if head.choices:
-        values = ", ".join(map(str, head.choices))
-        return (
-            "C supports only continuous actions; this actor has discrete actions (values per "
-            f"choice: {values})"
-        )
+    if head.choices and precision == "int8":
+        return "C supports discrete actions only in float32"
     if precision == "int8":
         return calibration.refusal(architecture)
     if architecture.quantized:
@@ -72,8 +68,9 @@ def convert(
         network: A network that C supports (see `refusal`), quantized for int8.
         precision: "float32" or "int8".
         folder: The directory to write to.
-        low: `[C]`, float64, lower bounds of the actions in the environment's units.
-        high: `[C]`, float64, upper bounds.
+        low: `[C + k]`, float64, lower bounds of the actions in the environment's units, and the
+            first value of each choice.
+        high: `[C + k]`, float64, upper bounds.
         banner: Comment at the top of both files, such as the run and version.
         entries: The entries of an observation; `policy.h` names their indices.
         more: Ignored; used by other formats.

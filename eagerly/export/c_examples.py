@@ -11,6 +11,7 @@ from eagerly.export.examples import Steps, spread
 from eagerly.export.integers import plan, run
 from eagerly.export.verification import C_TOLERANCE
 from eagerly.policies.architecture import MemoryCore
+from eagerly.policies.heads import ActionHead
 from eagerly.policies.integer_grids import grid, integers
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
@@ -19,6 +20,7 @@ COUNT = 100  # examples per function
 # `policy_act` scales observations in float32, the policy in float64. An observation closer than
 # this to a rounding boundary (in quantization steps) may therefore round differently.
 MARGIN = 1e-4
+TIE = 1e-4  # difference of the two best scores of a choice below which C may choose the other
 
 _PROGRAM = """\
 /* Replays examples of the policy; exits with 1 if policy.c returns different actions. */
@@ -66,15 +68,14 @@ ACT
 }
 """
 
-_ACT = "        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);"
 _STATE = """\
     policy_state state;
     policy_reset(&state);
 """
-_ACT_IN_EPISODE = """\
+_RESET = """\
         if (begins[row])
             policy_reset(&state);
-        policy_act(&state, observations + row * POLICY_OBSERVATION_SIZE, rewards[row], action);"""
+"""
 
 _REPLAY_INTEGERS = """\
 /* Returns the number of policy_network rows that differ at all. */
@@ -101,6 +102,7 @@ def write_examples_of(
     folder: Path,
     steps: Steps,
     actions: np.ndarray,
+    scores: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
@@ -112,22 +114,38 @@ def write_examples_of(
         network: The converted network.
         folder: The directory that contains `policy.h`.
         steps: N > 0 steps.
-        actions: `[N, C]`, the policy's actions in these steps, in the environment's units.
-        low: `[C]`, float64, lower bounds of the actions.
-        high: `[C]`, float64, upper bounds.
+        actions: `[N, C + k]`, the policy's actions in these steps, in the environment's units.
+        scores: `[N, A]`, the scores of these actions.
+        low: `[C + k]`, float64, lower bounds of the actions.
+        high: `[C + k]`, float64, upper bounds.
     """
-    rows, tolerance = steps.rows, C_TOLERANCE * (high - low)
+    head = network.architecture.head
+    tolerance, masks = C_TOLERANCE * (high - low), None
+    tolerance[head.continuous :] = 0.5
+    rows = head.visible(steps.rows)
+    if head.masked:
+        masks = steps.rows[:, -head.masked :].astype(np.uint8)
     if isinstance(network.architecture.encoder, MemoryCore):
-        write_examples(folder, rows, actions, tolerance, episodes=steps)
+        write_examples(folder, rows, actions, tolerance, masks=masks, episodes=steps)
         return
-    few, exact = np.arange(len(rows)), None
+    few, exact = np.flatnonzero(_is_clear(head, scores)), None
     if network.architecture.quantized:
         inputs = integers(_scaled(network, rows, np.float64), *network.ranges[0]).astype(np.int8)
         inputs = spread(inputs, COUNT)
         exact = inputs, run(plan(network), inputs)
         few = np.flatnonzero(_certain(network, rows))
     few = spread(few, COUNT) if len(few) else few
-    write_examples(folder, rows[few], actions[few], tolerance, exact)
+    masks = None if masks is None else masks[few]
+    write_examples(folder, rows[few], actions[few], tolerance, exact, masks=masks)
+
+
+def _is_clear(head: ActionHead, scores: np.ndarray) -> np.ndarray:
+    """Returns a mask `[N]` of the scores `[N, A]` without near ties, where C may choose another."""
+    clear = np.ones(len(scores), bool)
+    for columns in head.segments():
+        best = np.sort(scores[:, columns], axis=1)[:, -2:]
+        clear &= best[:, -1] - best[:, 0] > TIE if best.shape[1] > 1 else True
+    return clear
 
 
 def write_examples(
@@ -136,6 +154,8 @@ def write_examples(
     actions: np.ndarray,
     tolerance: float | np.ndarray,
     exact: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    masks: np.ndarray | None = None,
     episodes: Steps | None = None,
 ) -> str:
     """Writes `examples.c`, a program that exits with 1 if an action differs from its example.
@@ -147,6 +167,7 @@ def write_examples(
         tolerance: The largest allowed difference, one for all dimensions or `[C]`.
         exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs it must return exactly,
             int8 `[M, C]`, M > 0. If given, N may be 0.
+        masks: `[N, M]`, uint8, the action masks, if the policy takes masks.
         episodes: For a recurrent policy, the N steps with their rewards and starts of episodes.
 
     Returns:
@@ -158,13 +179,19 @@ def write_examples(
     count = len(observations)
     parts, calls = list[str](), list[str]()
     if count:
-        before, act = "", _ACT
+        before = act = ""
+        given = ["observations + row * POLICY_OBSERVATION_SIZE"]
         if episodes is not None:
-            before, act = _STATE, _ACT_IN_EPISODE
+            before, act = _STATE, _RESET
+            given = ["&state", *given, "rewards[row]"]
             parts += [
                 source.array("float", "rewards", episodes.rewards),
                 source.array("unsigned char", "begins", episodes.begins.astype(np.uint8)),
             ]
+        if masks is not None:
+            given.append("masks + row * POLICY_MASK_SIZE")
+            parts.append(source.array("unsigned char", "masks", masks))
+        act += f"        policy_act({', '.join([*given, 'action'])});"
         replays = _REPLAY_ACTIONS.replace("BEFORE", before).replace("ACT\n", f"{act}\n")
         parts += [
             source.array("float", "observations", observations),

@@ -11,6 +11,7 @@ from eagerly.export import c_source as source
 from eagerly.export.c_network import SIZES, STATES, arguments, network_signature
 from eagerly.export.integers import IntegerLayer, IntegerPlan
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
+from eagerly.policies.heads import ActionHead
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import CLIP
@@ -45,8 +46,11 @@ def _state(architecture: ActorArchitecture) -> dict[str, int]:
     )
 
 
-def _act_signature(remembers: bool) -> str:
+def _act_signature(architecture: ActorArchitecture) -> str:
     given, action = f"const float observation[{SIZES[0]}_SIZE]", f"float action[{SIZES[1]}_SIZE]"
+    if architecture.head.masked:
+        action = f"const unsigned char *valid,\n    {action}"
+    remembers = isinstance(architecture.encoder, MemoryCore)
     return f"void policy_act({arguments(given, action, remembers=remembers)})"
 
 
@@ -60,14 +64,21 @@ def header(
         integers: The int8 network; None for float32.
         entries: The entries of an observation.
     """
-    kind = "float" if integers is None else "int8_t"
+    kind, head = "float" if integers is None else "int8_t", architecture.head
     lines = [
         f"#define {SIZES[0]}_SIZE {architecture.visible}",
-        f"#define {SIZES[1]}_SIZE {architecture.head.continuous}",
+        f"#define {SIZES[1]}_SIZE {head.continuous + len(head.choices)}",
     ]
+    if head.choices:
+        lines.append(f"#define POLICY_OUTPUT_SIZE {head.size}")
+    if head.masked:
+        lines.append(f"#define POLICY_MASK_SIZE {head.masked}")
     if any(entry.path for entry in entries):
         lines += ["", "/* The first index of each entry in an observation. */", *_indices(entries)]
-    units = "/* Maps a scaled observation to an action in [-1, 1]. */"
+    units, chosen = "/* Maps a scaled observation to an action in [-1, 1]. */", ""
+    if head.choices:
+        units = "/* Maps a scaled observation to actions in [-1, 1], then the logits of choices. */"
+        chosen = source.CHOSEN + (source.MASKED if head.masked else "")
     if integers is not None:
         lines += [
             "",
@@ -85,8 +96,9 @@ def header(
         sizes="\n".join(lines),
         units=units,
         reset=f"/* Starts an episode. */\n{_RESET};\n\n" if state else "",
-        network=network_signature(kind, remembers=bool(state)),
-        act=_act_signature(bool(state)),
+        network=network_signature(kind, remembers=bool(state), chooses=bool(head.choices)),
+        chosen=chosen,
+        act=_act_signature(architecture),
     )
 
 
@@ -123,7 +135,7 @@ def integer_network(integers: IntegerPlan) -> list[str]:
         "    output[i] = tanh_table[output[i] + 128];",
     ]
     constants.append(source.array("int8_t", "tanh_table", integers.table))
-    network = source.function(network_signature("int8_t", remembers=False), calls)
+    network = source.function(network_signature("int8_t"), calls)
     return [*constants, source.INTEGER_DENSE, network]
 
 
@@ -137,52 +149,86 @@ def act(
     Args:
         network: The network.
         integers: The int8 network; None for float32.
-        low: `[C]`, float64, lower bounds of the actions.
-        high: `[C]`, float64, upper bounds.
+        low: `[C + k]`, float64, lower bounds of the actions and the first value of each choice.
+        high: `[C + k]`, float64, upper bounds.
     """
-    parts, before, given = [source.CLIPPED], list[str](), "observation"
-    x, action = "observation[i]", "action[i]"
+    head, state = network.architecture.head, _state(network.architecture)
+    parts, before, given = list[str](), list[str](), "observation"
+    x, action = "observation[i]", "action[i]" if not head.choices else "output[i]"
+    if network.architecture.normalized or head.continuous:
+        parts.append(source.CLIPPED)
     if network.architecture.normalized:
         for part in ("mean", "scale"):
-            values = network.weights[f"observation_normalization/{part}"]
+            values = head.visible(network.weights[f"observation_normalization/{part}"])
             parts.append(source.array("float", f"observation_{part}", values))
         x = "(observation[i] - observation_mean[i]) * observation_scale[i]"
         before = [f"    const float x = {x};"]
         x = f"clipped(x, -{source.real(CLIP)}, {source.real(CLIP)})"
-    lines = [f"{'float' if integers is None else 'int8_t'} input[{SIZES[0]}_SIZE];"]
+    lines, output = list[str](), "action"
     if integers is not None:
         parts.append(source.QUANTIZED)
-        lines.append(f"int8_t output[{SIZES[1]}_SIZE];")
         x, action = f"quantized({x})", "(float)output[i] * POLICY_OUTPUT_SCALE"
+    if integers is not None or head.choices:
+        output = "output"
+        kind, size = ("float", "POLICY_OUTPUT") if integers is None else ("int8_t", SIZES[1])
+        lines.append(f"{kind} output[{size}_SIZE];")
     if before or integers is not None:
         each = f"for (int i = 0; i < {SIZES[0]}_SIZE; ++i) {{"
+        lines.append(f"{'float' if integers is None else 'int8_t'} input[{SIZES[0]}_SIZE];")
         lines, given = [*lines, each, *before, f"    input[i] = {x};", "}"], "input"
-    else:
-        lines = []
-    bounds = {
-        "center": (high + low) / 2,
-        "half": (high - low) / 2,
-        "low": _within(low, high),
-        "high": _within(high, low),
-    }
-    parts += [source.array("float", f"action_{part}", of) for part, of in bounds.items()]
-    output = "action" if integers is None else "output"
-    if state := _state(network.architecture):
+    if state:
         given = f"state, {given}, previous_reward"
         cleared = (
             f"for (int i = 0; i < {size}; ++i)\n        state->{name}[i] = 0.0f;"
             for name, size in state.items()
         )
         parts.append(source.function(_RESET, cleared))
-    lines += [
-        f"policy_network({given}, {output});",
-        f"for (int i = 0; i < {SIZES[1]}_SIZE; ++i) {{",
-        f"    const float scaled = {action};",
-        "    action[i] = action_center[i] + action_half[i] * scaled;",
-        "    action[i] = clipped(action[i], action_low[i], action_high[i]);",
-        "}",
+    lines.append(f"policy_network({given}, {output});")
+    if head.continuous:
+        parts += _bounds(low[: head.continuous], high[: head.continuous])
+        lines += [
+            f"for (int i = 0; i < {head.continuous}; ++i) {{",
+            f"    const float scaled = {action};",
+            "    action[i] = action_center[i] + action_half[i] * scaled;",
+            "    action[i] = clipped(action[i], action_low[i], action_high[i]);",
+            "}",
+        ]
+    if head.choices:
+        parts += [
+            source.BEST,
+            source.array("int", "choice_size", np.array(head.choices)),
+            source.array("int", "choice_first", low[head.continuous :].astype(np.int64)),
+        ]
+        lines += _choose(head, remembers=bool(state))
+    return [*parts, source.function(_act_signature(network.architecture), lines)]
+
+
+def _choose(head: ActionHead, *, remembers: bool) -> list[str]:
+    """Returns the lines that select the best valid value of each choice."""
+    count, valid = len(head.choices), "valid ? valid + first : 0" if head.masked else "0"
+    first = f"first + {head.continuous}" if head.continuous else "first"
+    lines = [
+        f"for (int choice = 0, first = 0; choice < {count}; ++choice) {{",
+        f"    const int best = best_of(output + {first}, {valid}, choice_size[choice]);",
+        f"    action[choice + {head.continuous}] = (float)(choice_first[choice] + best);",
     ]
-    return [*parts, source.function(_act_signature(bool(state)), lines)]
+    if remembers:
+        lines += [
+            "    for (int i = 0; i < choice_size[choice]; ++i)",
+            f"        state->previous_action[{first} + i] = i == best ? 1.0f : 0.0f;",
+        ]
+    return [*lines, "    first += choice_size[choice];", "}"]
+
+
+def _bounds(low: np.ndarray, high: np.ndarray) -> list[str]:
+    """Returns the constants that rescale actions from [-1, 1] to their bounds."""
+    bounds = {
+        "center": (high + low) / 2,
+        "half": (high - low) / 2,
+        "low": _within(low, high),
+        "high": _within(high, low),
+    }
+    return [source.array("float", f"action_{part}", of) for part, of in bounds.items()]
 
 
 def _within(bound: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -65,9 +65,10 @@ static void lstm(const float *gates, int units, float *hidden, float *cell)
 }
 
 
-def network_signature(kind: str, *, remembers: bool) -> str:
+def network_signature(kind: str, *, remembers: bool = False, chooses: bool = False) -> str:
     """Returns the signature of `policy_network` for numbers of a C type."""
-    given, output = f"const {kind} input[{SIZES[0]}_SIZE]", f"{kind} output[{SIZES[1]}_SIZE]"
+    size = "POLICY_OUTPUT_SIZE" if chooses else f"{SIZES[1]}_SIZE"
+    given, output = f"const {kind} input[{SIZES[0]}_SIZE]", f"{kind} output[{size}]"
     return f"void policy_network({arguments(given, output, remembers=remembers)})"
 
 
@@ -81,6 +82,7 @@ def arguments(given: str, result: str, *, remembers: bool) -> str:
 def float_network(network: ActorNetwork) -> list[str]:
     """Returns the constants and functions of `policy_network` in float32."""
     architecture, code, given = network.architecture, _FloatCode(network.weights), "input"
+    head = architecture.head
     core = architecture.encoder if isinstance(architecture.encoder, MemoryCore) else None
     if core is not None:
         given = _remember(code, core, architecture)
@@ -95,11 +97,13 @@ def float_network(network: ActorNetwork) -> list[str]:
         code.activate(architecture.activation, f"units_{index}", units)
         given = f"units_{index}"
     code.dense("action", given, "output", declares=False)
-    code.calls += [
-        f"for (int i = 0; i < {SIZES[1]}_SIZE; ++i)",
-        f"    {'state->previous_action[i] = ' if core else ''}output[i] = tanhf(output[i]);",
-    ]
-    main = source.function(network_signature("float", remembers=core is not None), code.calls)
+    if head.continuous:
+        code.calls += [
+            f"for (int i = 0; i < {head.continuous}; ++i)",
+            f"    {'state->previous_action[i] = ' if core else ''}output[i] = tanhf(output[i]);",
+        ]
+    signature = network_signature("float", remembers=bool(core), chooses=bool(head.choices))
+    main = source.function(signature, code.calls)
     return [*code.constants, *code.functions.values(), main]
 
 

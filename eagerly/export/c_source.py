@@ -138,6 +138,23 @@ STATE = """\
  */
 """
 
+BEST = """\
+/* Returns the index of the largest valid logit; all are valid if there is no mask. */
+static int best_of(const float *logits, const unsigned char *valid, int count)
+{
+    int best = -1;
+    for (int i = 0; i < count; ++i)
+        if ((valid == 0 || valid[i]) && (best < 0 || logits[i] > logits[best]))
+            best = i;
+    return best < 0 ? 0 : best;
+}
+"""
+
+CHOSEN = """
+   The action ends with the value of each choice, a whole number."""
+MASKED = """
+   valid has POLICY_MASK_SIZE flags, 1 for each valid value of each choice; null: all are valid."""
+
 HEADER = """\
 #ifndef POLICY_H
 #define POLICY_H
@@ -151,7 +168,7 @@ extern "C" {{
 {reset}{units}
 {network};
 
-/* Maps an observation to an action, both in the environment's units. */
+/* Maps an observation to an action, both in the environment's units.{chosen} */
 {act};
 
 #ifdef __cplusplus

@@ -207,8 +207,7 @@ def _write_files(
 ) -> dict[str, Any]:
     """Writes the model, the examples, the runner and `policy.json`."""
     steps, (observations, actions) = gathered.steps, gathered.layout
-    count = actions.continuous
-    low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
+    low, high = (end.astype(np.float64) for end in (actions.low, actions.high))
     scores, memory = score_steps(network, actions, steps)
     arrays = example_arrays(steps, scores, memory, observations, actions)
     more = {"low": low, "high": high, "banner": _banner(plan), "entries": observations.entries}
@@ -219,7 +218,7 @@ def _write_files(
     model = {"format": plan.format, "precision": plan.precision, **model}
     write_arrays(folder / "examples.npz", arrays)
     if plan.kind.compiles:
-        write_examples_of(network, folder, steps, arrays["action"], low, high)
+        write_examples_of(network, folder, steps, arrays["action"], scores, low, high)
     (folder / "runner").mkdir()
     for module in Path(runner.__file__).parent.glob("*.py"):
         (folder / "runner" / module.name).write_bytes(module.read_bytes())

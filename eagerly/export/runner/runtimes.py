@@ -127,24 +127,27 @@ class _C:
             if done.returncode:
                 raise ValueError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
             self._call = ctypes.CDLL(str(library)).policy_network
-        row, reward = ctypes.c_void_p, ctypes.c_float
-        given, (made, *states) = model["inputs"][0], model["outputs"]
-        self._call.argtypes = [row, row, reward, row] if states else [row, row]
+        row, reward, given = ctypes.c_void_p, ctypes.c_float, model["inputs"][0]
+        shapes = {spec["name"]: tuple(spec["shape"]) for spec in model["outputs"]}
+        self._states = [shape for name, shape in shapes.items() if name.startswith("next_state_")]
+        self._call.argtypes = [row, row, reward, row] if self._states else [row, row]
         self._call.restype = None
-        self._dtype, self._shape = np.dtype(given["dtype"]), tuple(made["shape"])
-        self._states = [tuple(spec["shape"]) for spec in states]
+        sizes = [shape[1] for shape in shapes.values()][: len(shapes) - len(self._states)]
+        self._dtype, self._shape = np.dtype(given["dtype"]), (1, sum(sizes))
+        self._ends = np.cumsum(sizes)[:-1]  # continuous actions and logits are one array
 
     def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
         row, output = np.ascontiguousarray(given[0]), np.empty(self._shape, self._dtype)
         if not self._states:
             self._call(row.ctypes.data, output.ctypes.data)
-            return [output]
+            return np.split(output, self._ends, axis=1) if len(self._ends) else [output]
         # `policy_state` contains only floats, the previous action first.
         action, reward, *parts = given[1:]
         state = np.concatenate([action, *parts], axis=1, dtype=np.float32)
         self._call(state.ctypes.data, row.ctypes.data, float(reward[0]), output.ctypes.data)
         ends = np.cumsum([action.shape[1], *(shape[1] for shape in self._states)])
-        return [output, *np.split(state, ends, axis=1)[1:-1]]
+        states = np.split(state, ends, axis=1)[1:-1]
+        return [*np.split(output, self._ends, axis=1), *states]
 
 
 RUNTIMES: dict[str, Any] = {

@@ -319,7 +319,7 @@ def test_the_header_compiles_as_c_plus_plus(memory: MemoryCore | None, tmp_path:
         (
             {"head": ActionHead(0, (3, 2))},
             "int8",
-            r"continuous actions; this actor has discrete actions \(values per choice: 3, 2\)$",
+            "C supports discrete actions only in float32$",
         ),
         ({"layer_norm": True}, "int8", "an actor with layer normalization cannot be quantized"),
         ({"encoder": EMBEDDING}, "int8", "an actor with a state embedding cannot be quantized"),

@@ -17,6 +17,7 @@ from eagerly.export.examples import Steps, score_steps
 from eagerly.policies.architecture import MemoryCore
 from eagerly.spaces import Actions
 from tests.eagerly.export.drawn import MUTATIONS, acting, actor, mutated, quantised
+from tests.eagerly.export.networks import ACTIONS, BOX, NESTED, made, masks
 from tests.eagerly.export.test_c import (
     HIGH,
     LOW,
@@ -93,6 +94,39 @@ def test_a_recurrent_policy_equals_numpy_over_1000_steps(
 
 
 @needs_compiler
+@pytest.mark.parametrize(
+    ("observation", "action", "settings"),
+    [
+        (NESTED, ACTIONS, {"memory": "gru", "normalize_observations": True}),
+        (BOX, gymnasium.spaces.Discrete(4, start=2), {"normalize_observations": True}),
+        (BOX, gymnasium.spaces.MultiDiscrete([3, 2]), {"action_masks": False}),
+    ],
+)
+def test_choices_equal_those_of_numpy(
+    observation: gymnasium.Space, action: gymnasium.Space, settings: Any, tmp_path: Path
+) -> None:
+    _, network, (observations, actions) = made(observation, action, **settings)
+    low, high = (end.astype(np.float64) for end in (actions.low, actions.high))
+    c.convert(network, "float32", tmp_path, low=low, high=high)
+    random = np.random.default_rng(0)
+    given = [
+        actions.mask(masks(action, random)) if observations.masked else None for _ in range(200)
+    ]
+    observation.seed(1)
+    rows = np.stack([observations.flatten(observation.sample(), mask) for mask in given])
+    steps = alone(rows)
+    steps.begins[::100] = "memory" in settings
+    scores, _ = score_steps(network, actions, steps)
+    expected = actions.to_environment(actions.decided(scores))
+    write_examples_of(network, tmp_path, steps, expected, scores, low, high)
+    done = played(tmp_path)
+    assert re.match(r"0 of [12]00 rows differ", done.stdout)
+    expected[:, -1] = low[-1] + high[-1] - expected[:, -1]  # other values of the last choice
+    write_examples_of(network, tmp_path, steps, expected, scores, low, high)
+    assert re.match(r"[1-9]\d* of [12]00 rows differ", played(tmp_path, ("-std=c99",)).stdout)
+
+
+@needs_compiler
 def test_tolerances_apply_per_dimension_and_a_nan_fails(tmp_path: Path) -> None:
     acted = answers(library(actor(), "float32", tmp_path).policy_act, observed(10))
     moved = acted + np.float32([0.5, 0.0])
@@ -125,7 +159,7 @@ def test_integer_examples_fail_when_one_relevant_weight_is_zero(
     network, rows = quantised(actor(normalized=normalizes)), observed()
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
     actions = in_units(acting(network)(rows).astype(np.float64))
-    write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), actions, actions, LOW, HIGH)
     done = played(tmp_path)
     assert done.returncode == 0
     said = r"0 of 100 rows differ, largest difference \S+\n0 of 100 integer rows differ\n"
@@ -151,7 +185,7 @@ def test_integer_examples_fail_when_one_number_is_slightly_wrong(what: str, tmp_
     actions = in_units(acting(network)(rows).astype(np.float64))
     for seed in range(2):
         c.convert(mutated(network, what, seed), "int8", tmp_path, low=LOW, high=HIGH)
-        write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
+        write_examples_of(network, tmp_path, alone(rows), actions, actions, LOW, HIGH)
         done = played(tmp_path, flags=("-std=c99",))
         assert re.search(r"\n[1-9]\d* of 100 integer rows differ", done.stdout)
         assert done.returncode == 1
@@ -164,9 +198,9 @@ def test_rows_at_rounding_ties_are_used_only_as_integer_examples(tmp_path: Path)
     network, rows = quantised(actor(), ranges), np.full((7, 5), 0.25, np.float32)
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
     rows[:, 0] += np.arange(7, dtype=np.float32) / 2
-    write_examples_of(network, tmp_path, alone(rows), np.zeros((7, 2)), LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), np.zeros((7, 2)), np.zeros((7, 2)), LOW, HIGH)
     assert played(tmp_path).stdout == "0 of 7 integer rows differ\n"
     rows[5] += np.float32(0.01)
     actions = in_units(acting(network)(rows).astype(np.float64))
-    write_examples_of(network, tmp_path, alone(rows), actions, LOW, HIGH)
+    write_examples_of(network, tmp_path, alone(rows), actions, actions, LOW, HIGH)
     assert played(tmp_path).stdout.startswith("0 of 1 rows differ")

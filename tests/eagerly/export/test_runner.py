@@ -547,10 +547,16 @@ def test_replaying_works_from_any_directory_and_with_closed_streams(tmp_path: Pa
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_a_recurrent_c_policy_matches_the_policy(kind: str, tmp_path: Path) -> None:
-    policy, network, layout = made(NESTED, UNEVEN, memory=kind, **NORMALIZED)
-    bounds = {"low": UNEVEN.low.astype(np.float64), "high": UNEVEN.high.astype(np.float64)}
+@pytest.mark.parametrize(
+    ("action", "settings"),
+    [(UNEVEN, {"memory": "gru"}), (ACTIONS, {"memory": "lstm"}), (ACTIONS, NORMALIZED)],
+)
+def test_episodes_of_a_c_policy_match_the_policy(
+    action: gymnasium.Space, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    policy, network, layout = made(NESTED, action, **settings)
+    ends = {"low": layout[1].low, "high": layout[1].high}
+    bounds = {name: end.astype(np.float64) for name, end in ends.items()}
     model = {"format": "c", "precision": "float32"}
     model |= c.convert(network, "float32", tmp_path, **bounds)
     assert [spec["name"] for spec in model["inputs"]] == list(inputs(network.architecture))
