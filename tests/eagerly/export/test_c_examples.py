@@ -82,7 +82,9 @@ def test_a_recurrent_policy_equals_numpy_over_1000_steps(
     begins = np.isin(np.arange(1000), (0, 600, 601))
     rewards = np.where(begins, 0, np.random.default_rng(1).normal(size=1000)).astype(np.float32)
     steps = Steps(observed(1000), rewards, begins)
-    scores, _ = score_steps(network, Actions(gymnasium.spaces.Box(LOW, HIGH)), steps)
+    scores, _ = score_steps(
+        network, Actions(gymnasium.spaces.Box(LOW, HIGH, dtype=np.float64)), steps
+    )
     write_examples(tmp_path, steps.rows, in_units(scores), 1e-5 * (HIGH - LOW), episodes=steps)
     done = played(tmp_path, (*STRICT, *SANITIZERS))
     assert done.stdout.startswith("0 of 1000 rows differ, largest difference ")
@@ -109,12 +111,12 @@ def test_choices_equal_those_of_numpy(
     low, high = (end.astype(np.float64) for end in (actions.low, actions.high))
     c.convert(network, "float32", tmp_path, low=low, high=high)
     random = np.random.default_rng(0)
-    given = [
-        actions.mask(masks(action, random)) if observations.masked else None for _ in range(200)
-    ]
     observation.seed(1)
-    rows = np.stack([observations.flatten(observation.sample(), mask) for mask in given])
-    steps = alone(rows)
+    rows = []
+    for _ in range(200):
+        mask = actions.mask(masks(action, random)) if observations.masked else None
+        rows.append(observations.flatten(observation.sample(), mask))
+    steps = alone(np.stack(rows))
     steps.begins[::100] = "memory" in settings
     scores, _ = score_steps(network, actions, steps)
     expected = actions.to_environment(actions.decided(scores))

@@ -379,6 +379,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         ("td7", "c", "float32"),
         ("gru", "c", "float32"),
         ("lstm", "c", "float32"),
+        ("dict and mask", "c", "float32"),
+        ("choices with mask", "c", "float32"),
         ("td7", "litert", "float16"),
         ("trained on integers", "c", "int8"),
         ("trained on integers", "litert", "int8"),
