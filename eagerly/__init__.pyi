@@ -1,6 +1,7 @@
 # Public names and where they are defined. `eagerly/__init__.py` reads this file.
 from . import algorithms as algorithms
 from . import replay as replay
+from . import wrappers as wrappers
 from .agents.ddpg import DDPG as DDPG
 from .agents.ddpg_config import DDPGConfig as DDPGConfig
 from .agents.td3 import TD3 as TD3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -138,6 +138,7 @@ def evaluate(
     seed: int = 0,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
+    wrapper: Sequence[str | Callable[..., gymnasium.Env[Any, Any]]] = (),
     steps_limit: int | None = None,
 ) -> Evaluation:
     """Runs whole episodes with a policy, without exploration noise.
@@ -153,6 +154,8 @@ def evaluate(
         episodes: Number of episodes, at least 1.
         seed: Seed of the episodes, at least 0.
         env_kwargs: Keyword arguments for creating the environment; not allowed with an instance.
+        wrapper: Wrappers of the environment, as in the setting `wrapper`; not allowed with an
+            instance.
         steps_limit: Maximum number of steps per episode; None for no limit.
 
     Raises:
@@ -172,8 +175,10 @@ def evaluate(
         )
     seeds = evaluation_seeds(seed, episodes)
     if isinstance(env, gymnasium.Env):
-        if env_kwargs:
-            raise ValueError("env_kwargs requires an id or a factory as env; got an instance")
+        if env_kwargs or wrapper:
+            name = "env_kwargs" if env_kwargs else "wrapper"
+            raise ValueError(f"{name} requires an id or a factory as env; got an instance")
         return run_episodes(policy, env, seeds, steps_limit=steps_limit)
-    with closing(environment_maker(env, env_kwargs, is_evaluation=True)()) as made:
+    make = environment_maker(env, env_kwargs, wrappers=wrapper, is_evaluation=True)
+    with closing(make()) as made:
         return run_episodes(policy, made, seeds, steps_limit=steps_limit)

@@ -6,6 +6,8 @@ TensorFlow, to keep environment processes light.
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import importlib.util
 import os
@@ -19,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from eagerly.errors import summary
+from eagerly.errors import UsageError, summary
 
 FACTORY = "factory "  # prefix of the saved names of factories, which are never imported
 
@@ -91,6 +93,25 @@ class _Around(MetaPathFinder):
         return spec
 
 
+def factory_name(factory: Callable[..., Any]) -> str:
+    """Returns the name stored in a run directory for a factory: "factory MODULE:NAME".
+
+    Raises:
+        RunError: If the factory is a `functools.partial` with arguments, because its name would
+            not record them.
+    """
+    while isinstance(factory, functools.partial):
+        if factory.args or factory.keywords:
+            raise UsageError(
+                "a factory must not be a functools.partial with arguments, which would not be "
+                "saved and compared: pass environment arguments as env_kwargs, and bind other "
+                f"arguments in a function; got {factory}"
+            )
+        factory = factory.func
+    named: Any = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{FACTORY}{named.__module__}:{named.__qualname__}"
+
+
 def split_name(name: str, role: str, expected: str) -> tuple[str, str]:
     """Splits `module:attribute` into its two parts.
 
@@ -112,6 +133,39 @@ def split_name(name: str, role: str, expected: str) -> tuple[str, str]:
     if not colon or not all(part.isidentifier() for part in parts):
         raise ValueError(f"{role} must be {expected}; got {name!r}")
     return module, attribute
+
+
+def split_call(text: str, role: str, expected: str) -> tuple[str, str, dict[str, Any]]:
+    """Splits `module:attribute` or `module:attribute(name=value, ...)` into its parts.
+
+    Args:
+        text: The text. Values are Python literals; nothing is executed.
+        role: What the text refers to, for the error message.
+        expected: The expected form, for the error message.
+
+    Returns:
+        The module, the attribute and the keyword arguments.
+
+    Raises:
+        ValueError: If the text has a different form.
+    """
+    name, parenthesis, rest = text.partition("(")
+    module, attribute = split_name(name, role, expected)
+    if not parenthesis:
+        return module, attribute, {}
+    try:
+        call = ast.parse(f"_({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError(text)
+        given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg}
+        if len(given) < len(call.keywords):  # `**arguments`, or the same name twice
+            raise ValueError(text)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        raise ValueError(
+            f"{role} must be {expected}; got {text!r}: write each argument as name=value, where "
+            "the value is a Python literal, such as 3, 0.5, True, 'text' or (84, 84)"
+        ) from None
+    return module, attribute, given
 
 
 def import_module(name: str) -> ModuleType:

@@ -19,11 +19,12 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from eagerly.importing import FACTORY, split_name
+from eagerly.importing import FACTORY, split_call, split_name
 from eagerly.suggestions import suggestion
 
 NONE = "none"  # `Setting.none` on the command line, in files and in messages
 _SHOWN = 200  # maximum characters of a value in messages, since files may hold any value
+_LONGEST_NAME = 500  # characters of an element of a tuple of names
 _KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
 _ENDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
 
@@ -94,7 +95,9 @@ class Setting:
     below: float | None = None
     longest: int | None = None  # maximum elements of a tuple, or printable characters of a string
     choices: tuple[str, ...] = ()
-    names: str = ""  # form of an importable name, such as "module:factory"
+    # Form of an importable name, such as "module:factory". The elements of a tuple are such names,
+    # with or without arguments, or callables.
+    names: str = ""
     resumable: bool = False  # may change on resume: it cannot affect the result
     # May differ between the runs of one learning curve: it changes random numbers, rounding or the
     # times of measurements, but neither the algorithm nor the measured quantities.
@@ -105,18 +108,19 @@ class Setting:
     # The setting is used only while networks are built. It has no effect if a custom builder
     # ignores it.
     built: bool = False
-    repeatable: bool = False  # the option can be repeated; commas separate its values
+    # The option can be repeated. Commas separate its values, unless the setting is a tuple.
+    repeatable: bool = False
     requires: tuple[Requirement, ...] = ()  # conditions for the setting to have an effect
     name: str = ""  # field name
     kinds: tuple[Any, ...] = ()  # value types, the main one first
 
     @property
     def none(self) -> Any:
-        """The value that unsets an optional setting: None or ""; otherwise `MISSING`."""
+        """The value that unsets an optional setting: None, "" or (); otherwise `MISSING`."""
         if type(None) in self.kinds:
             return None
-        is_optional = self.default == "" and not self.choices
-        return "" if is_optional else dataclasses.MISSING
+        is_optional = self.default in ("", ()) and not self.choices
+        return self.default if is_optional else dataclasses.MISSING
 
     def from_file(self, value: Any) -> Any:
         """Converts a value from TOML or JSON: a list to a tuple, and the text "none" to `none`.
@@ -174,6 +178,8 @@ class Setting:
                 split_name(value, self.name, self.names)
             is_text = value.encode(errors="ignore").decode() == value
             return "" if is_text else "text that UTF-8 can encode"
+        if kind is tuple and self.names:
+            return self._expected_names(value)
         if kind is tuple and not isinstance(value, tuple):
             return "a tuple of int"
         values = value if kind is tuple else (value,)
@@ -191,6 +197,19 @@ class Setting:
                 and (self.below is None or each < self.below)
             ):
                 return self.range() or "finite"
+        return ""
+
+    def _expected_names(self, value: Any) -> str:
+        names = value if isinstance(value, tuple) else (None,)
+        if not all(isinstance(name, str) or callable(name) for name in names):
+            return f"a list of {self.names} or callables"
+        if self.longest is not None and len(names) > self.longest:
+            return f"a list of at most {self.longest} elements"
+        for name in (name for name in names if isinstance(name, str)):
+            if len(name) > _LONGEST_NAME or not name.isprintable():
+                return f"a list of names of at most {_LONGEST_NAME} printable characters"
+            if not name.startswith(FACTORY):
+                split_call(name, self.name, self.names)
         return ""
 
 

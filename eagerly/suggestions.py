@@ -70,6 +70,7 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "env_config": ("env_kwargs",),
     "env_id": ("env",),
     "env_name": ("env",),
+    "env_wrapper": ("wrapper",),
     "environment": ("env",),
     "eval_episodes": ("evaluation_episodes",),
     "eval_every": ("evaluate_every_steps",),
@@ -77,6 +78,7 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "eval_frequency": ("evaluate_every_steps",),
     "evaluation_interval": ("evaluate_every_steps",),
     "exp_name": ("run_dir",),
+    "frame_stack": ("wrapper",),
     "gradient_steps": ("replay_ratio",),
     "learning_starts": ("warmup_steps",),
     "load_model": ("init_from",),
@@ -111,6 +113,8 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "update_per_step": ("replay_ratio",),
     "utd": ("replay_ratio",),
     "utd_ratio": ("replay_ratio",),
+    "wrapper_class": ("wrapper",),
+    "wrappers": ("wrapper",),
 }
 # Additions to the suggestion.
 _ADDITIONS = {
@@ -152,6 +156,13 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     if name in RUN_NAMES and spell is str:
         return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
     return ""
+
+
+def spelling_suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns a question with the most similar name, such as "Did you mean Resize?", or ""."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"Did you mean {names[near[0]]}?" if near else ""
 
 
 def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str:

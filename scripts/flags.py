@@ -82,6 +82,7 @@ _TYPES: dict[Any, Any] = {
     bool: None,
     int: _Integer(),
 }
+_NAMES = "MODULE:FACTORY"
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
 _FAR = 10**9  # larger upper bounds are not shown
 
@@ -115,6 +116,8 @@ class _OrNone(click.ParamType):
 
 
 def _type(setting: Setting) -> Any:
+    if setting.kinds[0] is tuple and setting.names:
+        return click.STRING
     kind = click.Choice(setting.choices) if setting.choices else setting.kinds[0]
     kind = _TYPES.get(kind, kind)
     return kind if setting.none is dataclasses.MISSING else _OrNone(kind, setting.none)
@@ -135,12 +138,21 @@ def _option(setting: Setting, default: Any) -> click.Option:
         type=_type(setting),
         default=None,
         help=f"{setting.help}. " + (f"[{shown}]" if shown else ""),
-        metavar=_METAVARS.get(kind),
+        metavar=_NAMES if setting.names and kind is tuple else _METAVARS.get(kind),
         multiple=setting.repeatable,
-        callback=(lambda _, __, values: ",".join(values) or None) if setting.repeatable else None,
+        callback=(lambda _, __, values: _joined_values(kind, values))
+        if setting.repeatable
+        else None,
     )
     option.heading = setting.group.heading  # type: ignore[attr-defined]
     return option
+
+
+def _joined_values(kind: type, values: tuple[str, ...]) -> Any:
+    """Returns the value of an option that can be repeated; None if it is not passed."""
+    if kind is tuple and values:
+        return () if values == (NONE,) else values
+    return ",".join(values) or None
 
 
 def options_of(config: type[Settings], defaults: Mapping[str, Any]) -> list[click.Option]:

@@ -143,8 +143,10 @@ def _origin(run_dir: Path, agent: str, env: gymnasium.Env[Any, Any]) -> dict[str
     import gymnasium
 
     inner: Any = env
-    # Minari should not need this package's wrappers.
-    while isinstance(inner, gymnasium.Wrapper) and type(inner).__module__.startswith("eagerly."):
+    # Minari should not need this package's internal layers, which do not record their arguments.
+    while type(inner).__module__.startswith("eagerly.") and not isinstance(
+        inner, gymnasium.utils.RecordConstructorArgs
+    ):
         inner = inner.env
     spec = inner.spec
     try:

@@ -278,6 +278,8 @@ def _print_start(trainer: Any, begin: str) -> None:
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"
+    if config.wrapper:
+        environment += f", wrapped in {', '.join(run.settings()['wrapper'])}"
     if config.evaluations != SEPARATE:
         environment += f", evaluations {config.evaluations}"
     if config.evaluation_env_kwargs:

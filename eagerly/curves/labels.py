@@ -101,7 +101,7 @@ def _text(name: str, value: Any, precision: str) -> str:
     """Returns a setting as part of a label. Floats are formatted with this precision."""
     if value is True:
         return name
-    if value is None or value is False or value in ("", {}):
+    if value is None or value is False or value in ("", {}, (), []):
         return f"no {name}"
     if isinstance(value, float):
         return f"{name} {value:{precision}}"

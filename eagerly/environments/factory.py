@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -17,12 +17,14 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from eagerly.environments.adapting import adapted, layers
+from eagerly.environments.named_wrappers import NamedWrapper, Wrap, find_wrappers
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
 from eagerly.errors import INTERRUPTIONS, RunError, UsageError, summary
 from eagerly.importing import (
     FACTORY,
     check_outside,
+    factory_name,
     import_module,
     imported_for,
     is_local,
@@ -129,6 +131,7 @@ class EnvironmentMaker:
         package: The package that registers the environment, if that package is in the working
             directory; otherwise "".
         is_evaluation: Whether the copies serve evaluations or videos instead of training.
+        wrappers: The wrappers of each copy, the innermost first.
     """
 
     name: str
@@ -136,6 +139,7 @@ class EnvironmentMaker:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     package: str = ""
     is_evaluation: bool = False
+    wrappers: tuple[NamedWrapper, ...] = ()
 
     @property
     def declared(self) -> set[str]:
@@ -158,8 +162,9 @@ class EnvironmentMaker:
             more: Additional keyword arguments, such as `render_mode`.
 
         Raises:
-            RunError: If the constructor or factory fails, a required package is missing, or the
-                factory returns an object that is not a `gymnasium.Env` or is still open.
+            RunError: If the constructor, the factory or a wrapper fails, a required package is
+                missing, or the factory returns an object that is not a `gymnasium.Env` or is still
+                open.
         """
         about = {"index": index, "is_evaluation": self.is_evaluation}
         kwargs = {name: about[name] for name in sorted(self.declared)} | {**self.kwargs, **more}
@@ -186,9 +191,12 @@ class EnvironmentMaker:
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; got {type(env)}")
         try:
-            return _Open(adapted(env), functools.partial(self._with, index, more))
+            _check_new(env)
+            for wrap in self.wrappers:
+                env = wrap(env)
+            return _Open(adapted(env), partial(self._with, index, more))
         except RunError as error:
-            raise RunError(f"environment {self.name!r}: {error}") from None
+            raise RunError(f"environment {self.name!r}: {error}") from error.__cause__
 
     def _with(self, index: int, more: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
         """Creates an environment with additional keyword arguments."""
@@ -205,7 +213,8 @@ class EnvironmentMaker:
             _Pickler(content).dump(tuple(vars(self).values()))
         except RunError as error:
             raise RunError(f"environment {self.name!r}: {error}") from None
-        return _unpickled, (content.getvalue(), bool(self.package))
+        packages = self.package, *(wrap.package for wrap in self.wrappers)
+        return _unpickled, (content.getvalue(), any(packages))
 
 
 def _unpickled(content: bytes, needs_working_directory: bool) -> EnvironmentMaker:
@@ -217,6 +226,7 @@ def environment_maker(
     env: str | Factory,
     kwargs: Mapping[str, Any] | None = None,
     *,
+    wrappers: Iterable[str | Wrap] = (),
     run_dir: Path | None = None,
     is_evaluation: bool = False,
 ) -> EnvironmentMaker:
@@ -226,16 +236,20 @@ def environment_maker(
         env: A Gymnasium id, "package:id" (which first imports the package that registers the id),
             or a factory that returns an environment.
         kwargs: Keyword arguments for the environment.
+        wrappers: Names of wrappers, or functions or classes that wrap an environment, the innermost
+            first.
         run_dir: The run directory that names the environment, if any. No code in it is imported.
         is_evaluation: Whether the environments serve evaluations or videos instead of training.
 
     Raises:
         RunError: If the environment does not exist (similar names are suggested), its package
-            cannot be imported, or `env` is the stored name of a factory.
+            cannot be imported, or `env` is the stored name of a factory. Also as in
+            `find_wrappers`.
     """
     kwargs = dict(kwargs or {})
     if not isinstance(env, str):
-        return EnvironmentMaker(environment_name(env), env, kwargs, "", is_evaluation)
+        around = find_wrappers(wrappers, run_dir)
+        return EnvironmentMaker(environment_name(env), env, kwargs, "", is_evaluation, around)
     if env.startswith(FACTORY):
         # Run directories store a factory's name, but factories are never imported by name.
         raise UsageError(
@@ -250,7 +264,8 @@ def environment_maker(
     if not isinstance(spec, EnvSpec):
         hint = environment_suggestion(package, name, gymnasium.registry)
         raise UsageError(f"unknown environment {env!r}. {hint}".rstrip())
-    return EnvironmentMaker(env, spec, kwargs, local, is_evaluation)
+    around = find_wrappers(wrappers, run_dir)
+    return EnvironmentMaker(env, spec, kwargs, local, is_evaluation, around)
 
 
 def _import(package: str, env: str, run_dir: Path | None) -> str:
@@ -292,22 +307,3 @@ def environment_name(env: Any) -> str:
         "env must be a Gymnasium id, or a class or function that returns a new environment on "
         f"every call; got an instance of {type(env).__name__}: {advice}"
     )
-
-
-def factory_name(factory: Callable[..., Any]) -> str:
-    """Returns the name stored in a run directory for a factory: "factory MODULE:NAME".
-
-    Raises:
-        RunError: If the factory is a `functools.partial` with arguments, because its name would
-            not record them.
-    """
-    while isinstance(factory, functools.partial):
-        if factory.args or factory.keywords:
-            raise UsageError(
-                "a factory must not be a functools.partial with arguments, which would not be "
-                "saved and compared: pass environment arguments as env_kwargs, and bind model "
-                f"arguments in a function; got {factory}"
-            )
-        factory = factory.func
-    named: Any = factory if hasattr(factory, "__qualname__") else type(factory)
-    return f"{FACTORY}{named.__module__}:{named.__qualname__}"

@@ -1,4 +1,4 @@
-"""Wrappers that make environments partially observable."""
+"""Wrappers that change observations: hidden, dropped or flickering ones, and images."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
+from eagerly.environments.preprocessing import resized
 from eagerly.environments.rendering import choose_renderer
 
 Env = gymnasium.Env[Any, Any]
+_LARGEST = 4096  # pixels
 
 
 class HideCoordinates(
@@ -136,17 +138,16 @@ class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.Reco
 
     Args:
         env: An environment with render mode rgb_array.
-        size: Height and width of the images, in pixels.
+        size: Height and width of the images, in pixels, in [1, 4096].
 
     Raises:
-        ValueError: If the render mode is not rgb_array or the size is not positive.
+        ValueError: If the render mode is not rgb_array or the size is out of range.
     """
 
     def __init__(self, env: Env, size: int) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, size=size)
         super().__init__(env)
-        if size < 1:
-            raise ValueError(f"size must be at least 1; got {size}")
+        _check_size(size=size)
         if env.render_mode != "rgb_array":
             raise ValueError(
                 f"image observations require render_mode='rgb_array'; got {env.render_mode!r}"
@@ -161,6 +162,46 @@ class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.Reco
         # BOX averages the source pixels under each output pixel.
         small = Image.fromarray(frame).convert("L").resize((self._size,) * 2, Image.Resampling.BOX)
         return np.asarray(small)
+
+
+class Resize(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """Resizes image observations by averaging areas; see `preprocessing.resized`.
+
+    Gymnasium's `ResizeObservation` requires OpenCV.
+
+    Args:
+        env: An environment with uint8 images `[H, W]` or `[H, W, C]`, where C is at most 4.
+        height, width: New size in pixels, in [1, 4096].
+
+    Raises:
+        ValueError: If the observations are not such images, or a size is out of range.
+    """
+
+    def __init__(self, env: Env, height: int, width: int) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, height=height, width=width)
+        super().__init__(env)
+        _check_size(height=height, width=width)
+        space = env.observation_space
+        shape = space.shape or ()
+        is_image = isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8
+        if not is_image or len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] > 4):
+            raise ValueError(
+                "observations must be uint8 images of shape (H, W) or (H, W, C) with at most 4 "
+                f"channels; got {space}. Resize images before stacking them."
+            )
+        self._size = height, width
+        self.observation_space = gymnasium.spaces.Box(0, 255, (height, width, *shape[2:]), np.uint8)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Returns the resized image, uint8."""
+        return resized(observation, *self._size)
+
+
+def _check_size(**sizes: int) -> None:
+    """Raises a `ValueError` if the size of an image is not an integer from 1 to 4096."""
+    for name, size in sizes.items():
+        if type(size) is not int or not 1 <= size <= _LARGEST:
+            raise ValueError(f"{name} must be an integer from 1 to {_LARGEST}; got {size!r}")
 
 
 def _flat(env: Env) -> gymnasium.spaces.Box:

@@ -122,6 +122,15 @@ class RunConfig(Settings):
         unit="JSON",
         group=ENVIRONMENT,
     )
+    wrapper: tuple[str | Callable[..., Any], ...] = setting(
+        (),
+        "Wrapper of the environment, such as 'gymnasium.wrappers:FrameStackObservation("
+        "stack_size=4)'; can be repeated, the first is the innermost (docs/wrappers.md)",
+        longest=32,
+        names="module:factory or module:factory(name=value, ...)",
+        repeatable=True,
+        group=ENVIRONMENT,
+    )
     check_env: bool = setting(
         True,
         "Run Gymnasium's environment checker before a new run",

@@ -51,7 +51,7 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Trust in these settings is checked when they take effect; in all others, when the run is opened.
-CHECKED_LATER = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from", "data"}
+CHECKED_LATER = {"env", "env_kwargs", "wrapper", "evaluation_env_kwargs", "init_from", "data"}
 CHECKED_LATER |= {"collectors", "num_collectors", "track"}
 # None of these directories may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
@@ -135,14 +135,16 @@ class Run:
         return _changes(with_tuples(saved) if isinstance(saved, dict) else {}, self.settings())
 
     def environment(self) -> EnvironmentMaker:
-        """Returns the factory of the training environments, and imports their package if needed.
+        """Returns the factory of the training environments, and imports what they need.
 
         Raises:
             RunError: If the environment is untrusted or does not exist.
         """
-        self.check_trusted("env", "env_kwargs")
+        self.check_trusted("env", "env_kwargs", "wrapper")
         config, run_dir = self.config, None if self.is_new else self.path
-        return environment_maker(config.env, config.env_kwargs, run_dir=run_dir)
+        return environment_maker(
+            config.env, config.env_kwargs, wrappers=config.wrapper, run_dir=run_dir
+        )
 
     def evaluation_environment(self, kwargs: Mapping[str, Any] | None = None) -> EnvironmentMaker:
         """Returns the factory of environments for evaluations and videos; see `environment`.
@@ -448,7 +450,8 @@ def _untrusted_settings(
         try:
             check_outside(module, path)
         except (ImportError, ValueError) as error:
-            if role == "env":  # reported when the environment is created
+            # The environment and its wrappers are reported when the environment is created.
+            if role not in named or role == "env":
                 continue
             raise UsageError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}"

@@ -8,9 +8,8 @@ from typing import Any
 
 from eagerly.agents import agent_names, config_class
 from eagerly.agents.config import AgentConfig
-from eagerly.environments.factory import factory_name
 from eagerly.errors import UsageError
-from eagerly.importing import split_name
+from eagerly.importing import factory_name, split_name
 from eagerly.settings import NONE, Setting, flag_name, with_tuples
 from eagerly.storage.config import RunConfig
 from eagerly.storage.trust import FACTORIES
@@ -54,11 +53,13 @@ def new_run_defaults(agent: str) -> dict[str, Any]:
 
 def as_saved(*configs: Any) -> dict[str, Any]:
     """Returns settings in their saved form, with factories replaced by their names."""
-    return {
-        name: factory_name(value) if callable(value) else value
-        for config in configs
-        for name, value in config.flat().items()
-    }
+    return {name: _as_saved(value) for config in configs for name, value in config.flat().items()}
+
+
+def _as_saved(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_as_saved, value))
+    return factory_name(value) if callable(value) else value
 
 
 def build(
@@ -117,7 +118,9 @@ def check_saved(document: Mapping[str, Any]) -> RunConfig:
         raise ValueError(f"its settings contain reserved names: {', '.join(wrong)}")
     if "env" not in settings:
         raise ValueError("its settings have no env")
-    run = RunConfig(**{n: value for n, value in settings.items() if n in RunConfig.SETTINGS})
+    run = RunConfig(
+        **with_tuples({n: value for n, value in settings.items() if n in RunConfig.SETTINGS})
+    )
     if agent not in agent_names():
         split_name(agent, "agent", f"one of {', '.join(agent_names())}, or module:Class")
     AgentConfig(**{name: settings[name] for name in FACTORIES if name in settings})
@@ -129,7 +132,7 @@ def format_setting(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value)
     if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
+        return ",".join(map(str, value)) or NONE
     return NONE if value is None else str(value)
 
 
@@ -140,6 +143,8 @@ def flag_words(given: Mapping[str, Any]) -> list[str]:
         flag = flag_name(name)
         if isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
+        elif isinstance(value, tuple | list) and value and isinstance(value[0], str):
+            words += [word for each in value for word in (flag, each)]
         else:
             words += [flag, format_setting(value)]
     return words

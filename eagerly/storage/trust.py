@@ -20,12 +20,14 @@ from typing import Any
 
 import platformdirs
 
+from eagerly import wrappers
 from eagerly.importing import FACTORY, location_of
 from eagerly.storage.files import RunFiles
 from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 
 FACTORIES = ("actor", "critic", "models")
-IMPORTED = ("agent", "env", *FACTORIES)
+IMPORTED = ("agent", "env", *FACTORIES)  # settings that name one module each
+WRAPPER = "wrapper "  # prefix of the keys of wrappers in `modules_of`
 _SHOWN = 200  # characters shown of an untrusted value
 
 # Numbers, booleans, choices and entry names: bounded, and without effect outside the process.
@@ -74,17 +76,25 @@ def outside_settings(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def modules_of(named: Mapping[str, Any]) -> dict[str, str]:
-    """Maps settings to the modules that they name."""
-    return {
+    """Maps settings to the modules that they name. A wrapper's key is `WRAPPER` plus its name."""
+    modules = {
         role: value.rpartition(":")[0] if role == "env" else value.partition(":")[0]
         for role, value in named.items()
         if role in IMPORTED
     }
+    foreign = filter(_is_foreign, named.get("wrapper", ()))
+    return modules | {WRAPPER + name: name.partition(":")[0] for name in foreign}
 
 
 def _is_package(env: str) -> bool:
     package = env.rpartition(":")[0]
     return bool(package) and not env.startswith(FACTORY) and package not in _plugins()
+
+
+def _is_foreign(wrapper: str) -> bool:
+    module, _, rest = wrapper.partition(":")
+    is_own = module == wrappers.__name__ and rest.partition("(")[0] in wrappers.__all__
+    return not is_own and not wrapper.startswith(FACTORY)
 
 
 def _is_factory(name: str) -> bool:
@@ -97,6 +107,7 @@ OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "agent": lambda name: ":" in name,
         "env": _is_package,
         "env_kwargs": bool,  # only the environment knows their effect
+        "wrapper": lambda names: any(map(_is_foreign, names)),
         "evaluation_env_kwargs": bool,
         "init_from": bool,
         "data": bool,
@@ -185,8 +196,9 @@ def described(named: Mapping[str, Any]) -> str:
     found = _collection(named)
     if places := _places(named):
         imports = (
-            _cut(f"{named[role]} ({role}{f', in {place}' if place else ''})")
+            _cut(f"{named.get(role, name)} ({kind}{f', in {place}' if place else ''})")
             for role, place in places.items()
+            for kind, _, name in [role.partition(" ")]
         )
         found.append("import " + ", ".join(imports))
     if "env_kwargs" in named:

@@ -125,7 +125,7 @@ class Checkpoints:
         environments = self._parts.collector.environments
         changed = run.changes(manifest.config)
         # Episodes can be replayed only with the same values.
-        if different := sorted({"env", "env_kwargs", "seed"} & changed.keys()):
+        if different := sorted({"env", "env_kwargs", "wrapper", "seed"} & changed.keys()):
             flags = " and ".join(map(flag_name, different))
             environments.why_changed = f"{flags} changed"
         environments.keeps_kwargs = not {"env", "env_kwargs"} & changed.keys()

@@ -22,7 +22,8 @@ from eagerly.storage.config import NO_EVALUATIONS, SEPARATE
 from eagerly.storage.run import Run
 from eagerly.workers.group_specs import HERE
 
-CHECKED = {"env", "env_kwargs", "evaluation_env_kwargs"}  # settings of the checked environment
+# Settings of the checked environment.
+CHECKED = {"env", "env_kwargs", "wrapper", "evaluation_env_kwargs"}
 _Env = gymnasium.Env[Any, Any]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import eagerly
-from eagerly import TD3, Callback, RunError, TD3Config, algorithms, datasets, replay
+from eagerly import TD3, Callback, RunError, TD3Config, algorithms, datasets, replay, wrappers
 from eagerly.agents import agent_class
 from tests.helpers import ROOT, equal_weights, filled_buffer, small_config, spaces, weights_of
 from tests.small_runs import SMALL
@@ -224,10 +224,10 @@ def test_the_api_page_lists_exactly_the_public_names() -> None:
     assert len(set(named)) == len(named)
     public = {
         f"{module.__name__}.{name}"
-        for module in (eagerly, algorithms, datasets, replay)
+        for module in (eagerly, algorithms, datasets, replay, wrappers)
         for name in module.__all__
     }
-    hidden = {"eagerly.__version__", "eagerly.algorithms", "eagerly.replay"}
+    hidden = {f"eagerly.{name}" for name in ("__version__", "algorithms", "replay", "wrappers")}
     # An object that several modules export is documented only once.
     objects = {id(_found(name)) for name in named}
     assert set(named) <= public - hidden
@@ -236,6 +236,5 @@ def test_the_api_page_lists_exactly_the_public_names() -> None:
 
 def _found(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
-    return getattr(
-        {m.__name__: m for m in (eagerly, algorithms, datasets, replay)}[module], attribute
-    )
+    modules = {each.__name__: each for each in (eagerly, algorithms, datasets, replay, wrappers)}
+    return getattr(modules[module], attribute)

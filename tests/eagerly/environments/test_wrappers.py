@@ -11,10 +11,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.wrappers import GrayscaleObservation, TransformObservation
 
 from eagerly.environments import DropObservations, Flicker, HideCoordinates, Pictures, register
 from eagerly.environments.factory import environment_maker
+from eagerly.environments.preprocessing import resized
 from eagerly.environments.registration import PIXELS, POSITIONS
+from eagerly.wrappers import Resize
 
 
 class Ladder(gymnasium.Env):
@@ -187,8 +190,38 @@ def test_images_are_stacked_newest_last_and_nothing_else_changes(name: str) -> N
 def test_invalid_arguments_of_pictures_are_rejected() -> None:
     with pytest.raises(ValueError, match="require render_mode='rgb_array'; got None"):
         Pictures(gymnasium.make("Pendulum-v1"), 64)
-    with pytest.raises(ValueError, match="size must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="size must be an integer from 1 to 4096; got 0"):
         Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (8, 8, 3), (3, 10, 1)])
+@pytest.mark.parametrize("size", [(4, 4), (7, 5), (1, 1), (9, 16)])
+def test_resizing_averages_areas_exactly(shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    found = resized(image, *size)
+    # Each pixel repeated so often that new pixels consist of whole ones.
+    fine = image.repeat(size[0], axis=0).repeat(size[1], axis=1)
+    blocks = fine.reshape(size[0], shape[0], size[1], shape[1], *shape[2:])
+    expected = np.floor(blocks.sum(axis=(1, 3)) / (shape[0] * shape[1]) + 0.5)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_images_are_resized() -> None:
+    def photographed(shape: tuple[int, ...]) -> gymnasium.Env:
+        space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        return TransformObservation(Ladder(), lambda row: np.full(shape, row[0], np.uint8), space)
+
+    env = Resize(photographed((8, 6, 3)), height=4, width=3)
+    assert env.observation_space == gymnasium.spaces.Box(0, 255, (4, 3, 3), np.uint8)
+    assert episode(env, 0)[5].tolist() == np.full((4, 3, 3), 6).tolist()
+    gray = GrayscaleObservation(env)
+    assert Resize(gray, 2, 2).reset(seed=0)[0].shape == (2, 2)
+    for bad in (Ladder(), photographed((3, 8, 8)), photographed((2, 8, 8, 3))):
+        with pytest.raises(ValueError, match=r"images of shape .*Resize images before stacking"):
+            Resize(bad, 4, 4)
+    with pytest.raises(ValueError, match=r"height must be an integer from 1 to 4096; got 4\.0"):
+        Resize(gray, 4.0, 4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("env", ["'HalfCheetah-v5'", "lambda: gymnasium.make('HalfCheetah-v5')"])

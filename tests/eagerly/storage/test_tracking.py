@@ -119,6 +119,6 @@ def test_a_preset_file_cannot_choose_a_destination_or_code(
     run = open_run(Path("run"), "td3", {**given, "models": "own:make"})
     assert (run.agent_config.tau, run.agent_config.models) == (0.5, "own:make")
     # `write_preset` omits the others.
-    of_the_task = {"env", "env_kwargs", "evaluation_env_kwargs", "init_from", "data"}
+    of_the_task = {"env", "env_kwargs", "wrapper", "evaluation_env_kwargs", "init_from", "data"}
     written = OUTSIDE.keys() - COMPARABLE - of_the_task - {"agent"}
     assert written == set(FACTORIES)

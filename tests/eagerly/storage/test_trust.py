@@ -466,6 +466,7 @@ def test_settings_with_effects_outside_the_process_need_consent() -> None:
     reaching = {
         "env": "evil:X-v0",
         "env_kwargs": {"a": 1},
+        "wrapper": ["eagerly.wrappers:RateLimit(change=1)", "evil:wrap"],
         "evaluation_env_kwargs": {"a": 2},
         "init_from": "../other",
         "data": "../data.npz",
@@ -481,6 +482,37 @@ def test_settings_with_effects_outside_the_process_need_consent() -> None:
     # The effects of a custom agent's settings are unknown until its class is imported.
     own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2]}
     assert _named(**own) == own
+
+
+def test_untrusted_wrappers_are_not_imported(stage: Stage) -> None:
+    stage.put("evil.py")
+    own = "eagerly.wrappers:RateLimit(change=0.5)"
+    others = ["evil:wrap(a=1)", "eagerly.wrappers:gymnasium.wrappers.RecordVideo(video_folder='x')"]
+    stage.name("settings", "wrapper", [own, *others])
+    place = stage.folder / "evil.py"
+    would = f"would import {others[0]} (wrapper, in {place}), {others[1]} (wrapper"
+    for result in stage.opened_in_every_way():
+        assert result.exit_code == 2
+        (line,) = result.output.splitlines()
+        assert would in line
+    load_policy(stage.run)  # needs no environment
+    assert not stage.ran
+    found = evaluate.main, [str(stage.run), "--episodes", "1", "--trust"]
+    assert "'evil:wrap(a=1)' cannot be imported" in CliRunner().invoke(*found).output
+    assert stage.ran
+    shutil.move(stage.folder / "evil.py", stage.run)
+    _forget_modules()
+    stage.trace.unlink()
+    (stage.folder / "link").symlink_to(stage.run)
+    sys.path.insert(0, str(stage.folder / "link"))
+    try:
+        assert "it is inside the run directory" in CliRunner().invoke(*found).output
+    finally:
+        sys.path.pop(0)
+    assert not stage.ran
+    stage.name("settings", "wrapper", [own])  # this package's wrappers need no consent
+    assert open_run(stage.run, None, {}).untrusted == {}
+    assert CliRunner().invoke(evaluate.main, found[1][:-1]).exit_code == 0
 
 
 def test_a_package_that_is_found_only_later_needs_consent(
