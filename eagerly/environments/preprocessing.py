@@ -1,12 +1,59 @@
-"""Preprocessing of image observations in NumPy, in integers and so the same on every machine."""
+"""Preprocessing of observations in NumPy, the same in environments and in exports.
+
+Exports contain a copy of this file in their package `runner`, so it imports nothing but NumPy.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+_LUMA = (0.2125, 0.7154, 0.0721)  # weights of Gymnasium's `GrayscaleObservation`
+
+
+class Preprocessing:
+    """Preprocesses the observations of one episode, in the order of its steps.
+
+    Args:
+        steps: The preprocessing steps in `policy.json`: `kind` and arguments of each.
+    """
+
+    def __init__(self, steps: list[dict[str, Any]]) -> None:
+        self._steps = steps
+        self._frames: dict[int, list[np.ndarray]] = {}  # of the stack with this index
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Returns the next observation as the policy reads it."""
+        for index, step in enumerate(self._steps):
+            if step["kind"] == "grayscale":
+                observation = grayscale(observation, step["keep_dim"])
+            elif step["kind"] == "resize":
+                observation = resized(observation, step["height"], step["width"])
+            else:
+                observation = self._stacked(index, step, observation)
+        return observation
+
+    def _stacked(self, index: int, step: dict[str, Any], observation: np.ndarray) -> np.ndarray:
+        """Appends an observation to the last ones, which are padded at the start of an episode."""
+        if index not in self._frames:
+            is_copy = step["padding"] == "reset"
+            padding = observation if is_copy else np.zeros_like(observation)
+            self._frames[index] = [padding] * step["size"]
+        frames = self._frames[index] = [*self._frames[index][1:], observation]
+        return np.stack(frames)
+
+
+def grayscale(image: np.ndarray, keep_dim: bool) -> np.ndarray:
+    """Converts an image `[H, W, 3]` to grayscale `[H, W]` or `[H, W, 1]`, uint8."""
+    gray = np.sum(np.multiply(image, np.array(_LUMA)), axis=-1).astype(np.uint8)
+    return gray[..., np.newaxis] if keep_dim else gray
 
 
 def resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resizes an image by averaging the area under each new pixel, rounded half up.
+
+    It computes with integers, so that the result is the same on every machine.
 
     Args:
         image: uint8, `[H, W]` or `[H, W, C]`.

@@ -29,11 +29,14 @@ class Steps:
         rows: `[N, O]`, observations with their masks.
         rewards: `[N]`, the reward received with each observation; 0 at the start of an episode.
         begins: `[N]` bool, True at the start of an episode.
+        raw: `[N, ...]`, the raw observations (see `raw_observations`); None if the runner repeats
+            no preprocessing.
     """
 
     rows: np.ndarray
     rewards: np.ndarray
     begins: np.ndarray
+    raw: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -49,7 +52,8 @@ def take_first_episodes(steps: Steps) -> Steps:
     ends = np.flatnonzero(steps.begins[1:]) + 1
     enough = ends[ends >= MIN_STEPS]
     stop = min(int(enough[0]) if len(enough) else len(steps), MAX_STEPS)
-    return Steps(steps.rows[:stop], steps.rewards[:stop], steps.begins[:stop])
+    raw = None if steps.raw is None else steps.raw[:stop]
+    return Steps(steps.rows[:stop], steps.rewards[:stop], steps.begins[:stop], raw)
 
 
 def score_steps(
@@ -100,6 +104,8 @@ def example_arrays(
         arrays["action_mask"] = masks.astype(np.int8)
     if memory:
         arrays |= {"begins": steps.begins, "reward": steps.rewards, **memory}
+    if steps.raw is not None:
+        arrays |= {"begins": steps.begins, "raw_observation": steps.raw}
     arrays["action"] = actions.to_environment(actions.decided(scores))
     return arrays | {"scores": scores}
 

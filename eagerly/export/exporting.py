@@ -23,12 +23,19 @@ from eagerly.export.examples import example_arrays, score_steps, write_arrays
 from eagerly.export.formats import Format, format_of
 from eagerly.export.model_card import CARD, after, model_card
 from eagerly.export.plan import EPISODES, ExportPlan, Gathered
-from eagerly.export.policy_document import description_of, facts_of, versions_of, write_document
+from eagerly.export.policy_document import (
+    description_of,
+    facts_of,
+    preprocessing_of,
+    versions_of,
+    write_document,
+)
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
 from eagerly.export.verification import TOLERANCES, verify
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.policies.policy import Policy
+from eagerly.settings import with_tuples
 from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import open_policy_run, policy_of
 from eagerly.storage.run import Run
@@ -92,8 +99,9 @@ def export_policy(
         episodes: Number of episodes to play with the policy and again with the export, from the
             run's evaluation seeds. 0 skips this comparison; None means 20, or 5 in float32.
         trust: Whether to import code that the run directory names, as in `load_policy`.
-        **settings: For an agent, the environment as `env=...`, and optionally `env_kwargs=...`.
-            For a run that a Python program started with an environment factory, this factory.
+        **settings: For an agent, the environment as `env=...`, and optionally `env_kwargs=...`
+            and `wrapper=[...]`. For a run that a Python program started with an environment factory
+            or a function as wrapper, these objects.
 
     Raises:
         RunError: If the run has no such policy, the format does not support it, a package is
@@ -147,7 +155,7 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
             "call export_policy(agent, env=..., ...) with an id, a class or a function"
         )
     try:
-        config = RunConfig(**{"seed": agent.seed, **settings})
+        config = RunConfig(**with_tuples({"seed": agent.seed, **settings}))
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
     kind = type(agent)
@@ -228,6 +236,8 @@ def _write_files(
         "tolerance": TOLERANCES[plan.precision],
         "versions": versions_of(plan.kind),
     }
+    if steps.raw is not None:
+        about["preprocessing"] = preprocessing_of(plan.repeated.steps, steps.raw)
     return write_document(folder, about)
 
 

@@ -20,6 +20,9 @@ act = policy.begin_episode()  # for each episode
 action = act(observation)  # in the environment's units
 action = act(observation, reward)  # after each step, with its reward""",
 }
+_PREPROCESSING_CALL = """\
+act = policy.begin_episode()  # for each episode
+action = act(observation)  # a raw observation; the action is in the environment's units"""
 
 
 def after(steps: int) -> str:
@@ -37,6 +40,8 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
     """
     run, model, observation = about["run"], about["model"], about["observation"]
     call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
+    if about["preprocessing"] is not None and about["memory"] is None:
+        call = f"{_import_of(name)}\n{_PREPROCESSING_CALL}"
     if observation["masked"]:
         call += '\n# to mask invalid actions, also pass action_mask=info["action_mask"]'
     agent = run["agent"].rpartition(":")[2]
@@ -48,6 +53,7 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
         "## Observations and actions",
         f"- Observations: {_code(about['words']['observation'])}",
         f"- Actions: {_code(about['words']['action'])}",
+        *_wrapper_lines(about),
         _network_line(about),
         "## Usage",
         f"In Python, with NumPy and {kind.to_act}:",
@@ -58,6 +64,8 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
             "In C, compile `policy.c` with your program and read `policy.h`, which documents each "
             "function. `examples.c` replays examples and fails if one differs."
         )
+        if about["preprocessing"] is not None:
+            parts[-1] += " The functions receive preprocessed observations."
     parts += [
         "`python -m runner` replays the examples and fails if a difference exceeds the tolerances "
         "in `policy.json`.",
@@ -111,6 +119,29 @@ def _joined(parts: list[str]) -> list[str]:
         else:
             found.append(part)
     return found
+
+
+def _wrapper_lines(about: Mapping[str, Any]) -> list[str]:
+    """Returns the lines about the wrappers of the run and the preprocessing of the runner."""
+    lines, raw = [], about["preprocessing"]
+    if raw is not None:
+        steps = ", then ".join(
+            f"{step['kind']} ({', '.join(f'{n} {step[n]}' for n in step if n != 'kind')})"
+            for step in raw["steps"]
+        )
+        lines.append(
+            f"- Raw observations, which the runner receives: shape {tuple(raw['shape'])}, "
+            f"{raw['dtype']}. The runner preprocesses them: {steps}. The network itself receives "
+            "the result."
+        )
+    if wrappers := about["run"]["wrappers"]:
+        shown = ", ".join(map(_code, wrappers))
+        lines.append(
+            f"- Wrappers of the environment, the innermost first: {shown}. "
+            "The export contains no other effects of them: if one limits, delays or converts "
+            "actions, or changes observations in another way, your robot must do the same."
+        )
+    return lines
 
 
 def _network_line(about: Mapping[str, Any]) -> str:

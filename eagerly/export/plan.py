@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from eagerly.export.examples import (
 )
 from eagerly.export.formats import Format
 from eagerly.export.played_episodes import layout_in, max_seeds, open_environment, play_episodes
+from eagerly.export.raw_observations import Repeated, repeated
 from eagerly.export.ties import without_ties
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
@@ -42,7 +44,7 @@ class Gathered:
         steps: The examples.
         layout: The layout of observations and actions.
         evaluation: The policy's evaluation; None without episodes.
-        make: The environment factory; None if no environment is needed.
+        make: The factory of environments with raw observations; None if no environment is needed.
     """
 
     steps: Steps
@@ -76,15 +78,17 @@ class ExportPlan:
     def read_replay(self) -> np.ndarray:
         """Reads observations `[n, O]` of the replay buffer, for examples and calibration.
 
-        Returns no rows for an agent, a recurrent policy, images, or a run without a replay buffer.
-        A replay buffer that cannot be read also yields no rows, unless calibration needs it.
+        Returns no rows for an agent, images, a run without a replay buffer, or a policy whose
+        examples are whole episodes: a recurrent policy, or one whose preprocessing the runner
+        repeats. A replay buffer that cannot be read also yields no rows, unless it is needed for
+        calibration.
 
         Raises:
             RunError: If calibration needs the replay buffer and it cannot be read.
         """
-        # Examples of a recurrent policy are whole episodes, and an agent has no replay buffer. Rows
-        # of a replay buffer with images contain only the newest frames.
-        if self.policy.remembers or self.run.is_new or self._has_images:
+        # An agent has no replay buffer. Rows with images contain only the newest frames.
+        is_unused = self._has_images or (self._in_episodes and not self._calibrates)
+        if self.run.is_new or is_unused:
             return np.zeros((0, self.policy.observation_size), np.float32)
         if self._calibrates:
             return replayed_rows(self.run, *self._spaces(), CALIBRATION_ROWS)
@@ -108,7 +112,7 @@ class ExportPlan:
         Raises:
             RunError: If the run's environment does not exist, or its name refers to untrusted code.
         """
-        if not self.episodes and len(replayed) >= COUNT:
+        if not self.episodes and len(replayed) >= COUNT and not self._in_episodes:
             return None
         return self.run.evaluation_environment()
 
@@ -151,24 +155,35 @@ class ExportPlan:
         _log.info("gathering observations%s", self.and_episodes())
         rows = spread(replayed, COUNT // 2)
         min_steps = IMAGE_COUNT if self._has_images else COUNT - len(rows)
-        if policy.remembers:
+        if self._in_episodes:
             min_steps = MIN_STEPS
         seeds = evaluation_seeds(self.run.config.evaluation_seed, max_seeds(self.episodes))
-        with open_environment(make, self.run, "while playing episodes with the policy") as env:
+        recorded = self.repeated.recorded(make)
+        with open_environment(recorded, self.run, "while playing episodes with the policy") as env:
             layout = layout_in(env, self.run, layout)
             limit = self.run.config.evaluation_steps_limit
             steps, evaluation = play_episodes(
                 policy, env, seeds, self.episodes, min_steps, layout, limit
             )
-        if policy.remembers:
+        if self._in_episodes:
             steps = take_first_episodes(steps)
         else:
             steps = _unordered(np.concatenate([rows, spread(steps.rows, min_steps)]))
-        return Gathered(steps, layout, evaluation, make)
+        return Gathered(steps, layout, evaluation, self.repeated.raw(make))
 
     def and_episodes(self) -> str:
         """Returns a message suffix: " and playing 5 episodes", or an empty string."""
         return f" and playing {self.episodes} episodes" if self.episodes else ""
+
+    @cached_property
+    def repeated(self) -> Repeated:
+        """The preprocessing of the run's wrappers that the runner repeats."""
+        return repeated(self.run.settings()["wrapper"], self.policy.observation_space)
+
+    @property
+    def _in_episodes(self) -> bool:
+        """Whether the policy acts in episodes, so that its examples are whole episodes."""
+        return self.policy.remembers or bool(self.repeated.steps)
 
     @property
     def _has_images(self) -> bool:

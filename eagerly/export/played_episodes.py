@@ -14,6 +14,7 @@ from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, summary
 from eagerly.export.examples import COUNT, Layout, Steps
+from eagerly.export.raw_observations import RawObservations
 from eagerly.importing import FACTORY
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.serialization import recorded_spaces
@@ -101,10 +102,18 @@ class EpisodeRecorder:
         policy: The policy.
         observations: The layout of its observations.
         actions: The layout of its actions.
+        raw: The layer that keeps the raw observations, if they are recorded, too.
     """
 
-    def __init__(self, policy: Any, observations: Observations, actions: Actions) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        observations: Observations,
+        actions: Actions,
+        raw: RawObservations | None = None,
+    ) -> None:
         self._policy, self._observations, self._actions = policy, observations, actions
+        self._layer, self._raw = raw, list[np.ndarray]()
         self._rows: list[np.ndarray] = []
         self._rewards: list[float] = []
         self._begins: list[bool] = []
@@ -123,6 +132,8 @@ class EpisodeRecorder:
                 self._rows.append(self._row(observation, masked.get("action_mask")))
                 self._rewards.append(float(reward or 0.0))
                 self._begins.append(reward is None)
+                if self._layer is not None:
+                    self._raw.append(self._layer.last)
             return act(observation, reward, **masked)
 
         return record_and_act
@@ -136,7 +147,8 @@ class EpisodeRecorder:
     def steps(self) -> Steps:
         """Returns the recorded steps."""
         rewards = np.array(self._rewards, np.float32)
-        return Steps(np.stack(self._rows), rewards, np.array(self._begins, bool))
+        raw = np.stack(self._raw) if self._raw else None
+        return Steps(np.stack(self._rows), rewards, np.array(self._begins, bool), raw)
 
 
 def play_episodes(
@@ -162,7 +174,8 @@ def play_episodes(
     Returns:
         The steps, and the evaluation of the first `episodes` episodes (None if `episodes` is 0).
     """
-    recorder, found = EpisodeRecorder(policy, *layout), list[Evaluation]()
+    recorder = EpisodeRecorder(policy, *layout, RawObservations.of(env))
+    found = list[Evaluation]()
     for index, seed in enumerate(seeds):
         if index >= episodes and len(recorder) >= min_steps:
             break

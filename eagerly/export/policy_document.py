@@ -6,10 +6,12 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from eagerly.environments.factory import environment_name
 from eagerly.export.formats import Format
@@ -36,6 +38,7 @@ def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
         "seed": run.config.seed,
         "which": policy.which,
         "steps": policy.steps,
+        "wrappers": list(run.settings()["wrapper"]),
     }
 
 
@@ -88,6 +91,7 @@ def description_of(
                 for entry in observations.entries
             ],
         },
+        "preprocessing": None,
         "normalization": normalization,
         "memory": _memory(architecture),
         "action": {
@@ -102,6 +106,16 @@ def description_of(
         },
         "words": {"observation": text_of(observations.space), "action": text_of(actions.space)},
     }
+
+
+def preprocessing_of(steps: Sequence[Mapping[str, Any]], raw: np.ndarray) -> dict[str, Any]:
+    """Returns the `preprocessing` entry of `policy.json`.
+
+    Args:
+        steps: The steps that the runner repeats, see `Repeated`.
+        raw: Raw observations, `[N, ...]`.
+    """
+    return {"shape": list(raw.shape[1:]), "dtype": raw.dtype.name, "steps": list(steps)}
 
 
 def _memory(architecture: ActorArchitecture) -> dict[str, Any] | None:

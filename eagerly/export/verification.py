@@ -102,7 +102,9 @@ class _Evaluated:
     """Adapts an exported policy to the interface that `run_episodes` expects."""
 
     def __init__(self, exported: Any, policy: Policy) -> None:
-        self.start_episode, self.parts = exported.begin_episode, policy.parts
+        self.start_episode = exported.begin_episode
+        if exported.about["preprocessing"] is None:
+            self.parts = policy.parts
 
 
 def run_export(

@@ -10,10 +10,11 @@ from typing import Any
 from .runtimes import RUNTIMES
 
 FORMAT = 1
-_OPTIONAL = ("normalization", "memory")
+_OPTIONAL = ("preprocessing", "normalization", "memory")
 _KEYS: dict[str, tuple[str, ...]] = {
     "model": ("format", "files", "inputs", "outputs"),
     "observation": ("space", "ignored", "size", "masked", "entries"),
+    "preprocessing": ("shape", "dtype", "steps"),
     "normalization": ("mean", "scale", "clip"),
     "memory": ("states",),
     "action": ("space", "continuous", "choices", "firsts", "low", "high", "dtype"),

@@ -19,18 +19,27 @@ def replay(policy: Policy, examples: Any) -> np.ndarray:
 
     Returns:
         Rows of actions `[N, C + k]` in the environment's units.
+
+    Raises:
+        ValueError: If the preprocessing of a raw observation differs from the recorded one.
     """
     prefix, named = "observation", {}
     for name in examples:
         if name == prefix or name.startswith(f"{prefix}/"):
             named[name[len(prefix) + 1 :]] = examples[name]
-    masks = examples.get("action_mask")
+    masks, raw = examples.get("action_mask"), examples.get("raw_observation")
     found, state = [], list[np.ndarray]()
     before = np.zeros(policy.action_size, np.float32)
     for index in range(len(examples["action"])):
         parts = {path: values[index] for path, values in named.items()}
         rows, _ = policy._rows(_put_together(policy._space, parts, ""), None)
         row = rows[0]
+        if raw is not None:
+            if examples["begins"][index]:
+                episode = policy.begin_episode()
+            made, _ = policy._rows(episode.preprocess(raw[index]), None)
+            if not np.array_equal(made, rows):
+                raise ValueError(f"the preprocessing of example {index} differs from the recorded")
         if masks is not None:
             row[policy._visible :] = masks[index]
         if policy._quick is not None:

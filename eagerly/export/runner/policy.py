@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .document import check_files, read_document
+from .preprocessing import Preprocessing
 from .runtimes import RUNTIMES, to_integers, to_numbers
 from .spaces import choice_masks, described, entry_columns, entry_values, floats, leaf, quoted
 
@@ -46,6 +47,7 @@ class Policy:
         model, observation, action = (self.about[n] for n in ("model", "observation", "action"))
         check_files(self.folder, self.about, model["files"])
         self.remembers = self.about["memory"] is not None
+        self._raw = self.about["preprocessing"]
         self._size, self._masked = int(observation["size"]), int(observation["masked"])
         self._visible = self._size - self._masked
         self._space, self._entries = observation["space"], observation["entries"]
@@ -79,7 +81,7 @@ class Policy:
         self._inputs, self._outputs = model["inputs"], model["outputs"]
         self._on_integers = "scale" in self._inputs[0]
         self._runs = RUNTIMES[model["format"]](self.folder, model)
-        self._quick = self._quick_path()
+        self._quick = None if self._raw else self._quick_path()
 
     # --- acting -------------------------------------------------------------------------------
 
@@ -111,8 +113,19 @@ class Policy:
                 if get_ident() != self._thread:
                     self._bind_thread()
                 return self._quick(row)
+        self._check_no_preprocessing()
+        return self._act(observation, action_mask)
+
+    def _act(self, observation: Any, action_mask: Any) -> Any:
         rows, single = self._rows(observation, action_mask)
         return self._unflatten(self.decide(self._scores(rows)), single)
+
+    def _check_no_preprocessing(self) -> None:
+        if self._raw:
+            raise ValueError(
+                "this policy preprocesses the observations of an episode: start one with act = "
+                "policy.begin_episode(), then call act(observation)"
+            )
 
     def scores(self, observation: Any, action_mask: Any = None) -> np.ndarray:
         """Returns scores `[A]` or `[N, A]`: actions in [-1, 1], then log-probabilities of choices.
@@ -120,6 +133,7 @@ class Policy:
         The probabilities of the valid values of a choice sum to 1. Invalid values have the score
         `INVALID`. Arguments and errors are the same as for calling the policy.
         """
+        self._check_no_preprocessing()
         rows, single = self._rows(observation, action_mask)
         scores = self._scores(rows)
         return scores[0] if single else scores
@@ -127,7 +141,8 @@ class Policy:
     def begin_episode(self) -> Episode:
         """Starts an episode and returns a function that acts in it step by step.
 
-        If the policy is not recurrent, that function is equivalent to the policy itself.
+        If the policy is neither recurrent nor has preprocessing, that function is equivalent to
+        the policy itself.
         """
         return Episode(self)
 
@@ -163,6 +178,7 @@ class Policy:
         """
         if not self.remembers:
             raise ValueError("this policy is not recurrent: call policy(observation)")
+        self._check_no_preprocessing()
         rows, single = self._rows(observation, action_mask)
         if not single:
             raise ValueError(f"observation must not be a batch; got {len(rows)} observations")
@@ -488,6 +504,7 @@ class Episode:
     def __init__(self, policy: Policy) -> None:
         self._policy, self._state = policy, policy.initial_state()
         self._done: np.ndarray | None = None
+        self._preprocessing = Preprocessing(policy._raw["steps"]) if policy._raw else None
 
     def __call__(
         self, observation: Any, reward: float | None = None, action_mask: Any = None
@@ -495,7 +512,8 @@ class Episode:
         """Returns the next action.
 
         Args:
-            observation: One observation as the environment returns it.
+            observation: One observation as the environment returns it, without the wrappers of
+                `preprocessing` in `policy.json`.
             reward: The reward of the previous action; None for the first observation. Ignored if
                 the policy is not recurrent.
             action_mask: The valid discrete actions, in the format of `info["action_mask"]`.
@@ -510,14 +528,16 @@ class Episode:
             FloatingPointError: If an input contains NaN, or a score is not finite.
         """
         policy = self._policy
-        if not policy.remembers:
-            return policy(observation, action_mask)
-        if (self._done is None) != (reward is None):
+        if (self._done is None) != (reward is None) and policy.remembers:
             raise ValueError(
                 "reward must be None for the first observation of an episode"
                 if self._done is None
                 else "reward is missing: call act(observation, reward) with the previous reward"
             )
+        observation = self.preprocess(observation)
+        if not policy.remembers:
+            act = policy._act if policy._raw else policy
+            return act(observation, action_mask)
         rows, single = policy._rows(observation, action_mask)
         if not single:
             raise ValueError(f"observation must not be a batch; got {len(rows)} observations")
@@ -527,3 +547,18 @@ class Episode:
         )
         self._done = policy.decide(scores)
         return policy._unflatten(self._done[np.newaxis], single)
+
+    def preprocess(self, observation: Any) -> Any:
+        """Returns the next observation as the policy reads it; `act` calls this method.
+
+        Raises:
+            ValueError: If the observation has the wrong shape or dtype.
+        """
+        raw, preprocessing = self._policy._raw, self._preprocessing
+        if preprocessing is None:
+            return observation
+        entry = {"path": "", "kind": "", "start": 0, "stop": math.prod(raw["shape"]), **raw}
+        columns = entry_columns(entry, observation)
+        if columns.ndim > 1:
+            raise ValueError(f"observation must not be a batch; got {len(columns)} observations")
+        return preprocessing(columns.reshape(raw["shape"]).astype(raw["dtype"]))

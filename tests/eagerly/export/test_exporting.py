@@ -77,6 +77,7 @@ def test_an_export_describes_its_source_and_measurements(run: Path, exported: Ex
         "seed": 0,
         "which": "best",
         "steps": load_policy(run).steps,
+        "wrappers": [],
     }
     measured = about["measured"]
     assert measured == exported.measured

@@ -19,7 +19,7 @@ def described(**settings: Any) -> dict[str, Any]:
     about = description_of(network, layout, {"format": "onnx", "precision": "float32"})
     measured = {"examples": 1, "differences": {}, "differences_to_policy": None, "returns": None}
     run = {"agent": "td7", "env": "Box-v0", "which": "best", "seed": 0, "steps": 1000}
-    return about | {"run": run, "measured": measured}
+    return about | {"run": run | {"wrappers": []}, "measured": measured}
 
 
 @pytest.mark.parametrize(

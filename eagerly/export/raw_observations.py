@@ -1,0 +1,107 @@
+"""Finds the wrappers of a run whose preprocessing the exported runner repeats.
+
+The runner repeats stacked frames, grayscale and resized images, from the outermost wrapper inward,
+up to the first wrapper that may change observations in another way. Observations inside the last
+repeated wrapper are called raw: they are what a robot passes to the runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from eagerly.environments.adapting import layers
+from eagerly.environments.factory import EnvironmentMaker
+from eagerly.environments.named_wrappers import WRAPPER_FORM, NamedWrapper
+from eagerly.importing import FACTORY, split_call
+
+# Wrappers that act on actions and rewards, or only delay observations, as a robot does by itself.
+_PASSED = {
+    "eagerly.wrappers:DelayAction",
+    "eagerly.wrappers:RateLimit",
+    "eagerly.wrappers:SmoothnessCost",
+    "gymnasium.wrappers:ClipAction",
+    "gymnasium.wrappers:ClipReward",
+    "gymnasium.wrappers:DelayObservation",
+    "gymnasium.wrappers:RescaleAction",
+    "gymnasium.wrappers:StickyAction",
+    "gymnasium.wrappers:TimeLimit",
+}
+
+
+class RawObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Keeps a copy of the last raw observation, as `last`."""
+
+    def observation(self, observation: Any) -> Any:
+        """Returns the observation unchanged."""
+        self.last = np.array(observation)
+        return observation
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> RawObservations | None:
+        """Returns the layer of an environment that `Repeated.recorded` inserted, if any."""
+        return next((layer for layer in layers(env) if isinstance(layer, cls)), None)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The preprocessing that the runner repeats.
+
+    Attributes:
+        steps: Its steps, the innermost first, for `Preprocessing`.
+        indices: The indices of their wrappers.
+    """
+
+    steps: tuple[dict[str, Any], ...] = ()
+    indices: tuple[int, ...] = ()
+
+    def recorded(self, make: EnvironmentMaker) -> EnvironmentMaker:
+        """Returns a factory of the same environments, with a layer of `RawObservations`."""
+        if not self.steps:
+            return make
+        layer = NamedWrapper("raw observations", RawObservations, {}, "")
+        first, wrappers = self.indices[0], make.wrappers
+        return replace(make, wrappers=(*wrappers[:first], layer, *wrappers[first:]))
+
+    def raw(self, make: EnvironmentMaker) -> EnvironmentMaker:
+        """Returns a factory of environments without this preprocessing."""
+        kept = [each for i, each in enumerate(make.wrappers) if i not in self.indices]
+        return replace(make, wrappers=tuple(kept))
+
+
+def repeated(wrappers: Sequence[str], space: gymnasium.Space[Any]) -> Repeated:
+    """Returns the preprocessing that the runner repeats.
+
+    Args:
+        wrappers: The setting `wrapper` of the run, as saved.
+        space: The observation space of the policy. Only a `Box` is supported.
+    """
+    steps: list[dict[str, Any]] = []
+    indices: list[int] = []
+    for index, text in reversed(list(enumerate(wrappers))):
+        if text.startswith(FACTORY) or not isinstance(space, gymnasium.spaces.Box):
+            break
+        module, attribute, given = split_call(text, "wrapper", WRAPPER_FORM)
+        name = f"{module}:{attribute}"
+        if (step := _step(name, given)) is not None:
+            steps.insert(0, step)
+            indices.insert(0, index)
+        elif name not in _PASSED:
+            break
+    return Repeated(tuple(steps), tuple(indices))
+
+
+def _step(name: str, given: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the preprocessing step of a wrapper; None if the runner cannot repeat it."""
+    if name == "gymnasium.wrappers:GrayscaleObservation":
+        return {"kind": "grayscale", "keep_dim": bool(given.get("keep_dim", False))}
+    if name == "eagerly.wrappers:Resize":
+        return {"kind": "resize", **given}
+    padding = given.get("padding_type", "reset")
+    if name == "gymnasium.wrappers:FrameStackObservation" and padding in ("reset", "zero"):
+        return {"kind": "stack", "size": given.get("stack_size"), "padding": padding}
+    return None
