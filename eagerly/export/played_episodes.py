@@ -13,7 +13,7 @@ from eagerly.environments.factory import EnvironmentMaker
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, summary
-from eagerly.export.examples import COUNT, Layout, Steps
+from eagerly.export.examples import COUNT, MAX_STEPS, Layout, Steps
 from eagerly.export.raw_observations import RawObservations
 from eagerly.importing import FACTORY
 from eagerly.spaces import Actions, Observations
@@ -23,6 +23,7 @@ from eagerly.training.evaluation import Evaluation, run_episodes
 
 _MAX_EPISODES = 1000
 _MAX_ROWS, _MAX_VALUES = 20_000, 2**25  # at most 128 MiB
+_RAW_BYTES, _FEWEST = 2**25, 10  # recorded raw observations
 
 
 @contextmanager
@@ -102,7 +103,11 @@ class EpisodeRecorder:
         policy: The policy.
         observations: The layout of its observations.
         actions: The layout of its actions.
-        raw: The layer that keeps the raw observations, if they are recorded, too.
+        raw: The layer that keeps the raw observations, if they are recorded, too. They fill at
+            most 32 MiB, but there are at least 10.
+
+    Attributes:
+        most: Maximum number of recorded steps.
     """
 
     def __init__(
@@ -114,10 +119,12 @@ class EpisodeRecorder:
     ) -> None:
         self._policy, self._observations, self._actions = policy, observations, actions
         self._layer, self._raw = raw, list[np.ndarray]()
+        self.most = min(_MAX_ROWS, max(COUNT, _MAX_VALUES // observations.size))
+        if raw is not None:
+            self.most = max(_FEWEST, min(MAX_STEPS, _RAW_BYTES // raw.size))
         self._rows: list[np.ndarray] = []
         self._rewards: list[float] = []
         self._begins: list[bool] = []
-        self._most = min(_MAX_ROWS, max(COUNT, _MAX_VALUES // observations.size))
         self.parts = policy.parts
 
     def __len__(self) -> int:
@@ -128,7 +135,7 @@ class EpisodeRecorder:
         act = self._policy.start_episode()
 
         def record_and_act(observation: Any, reward: Any = None, **masked: Any) -> Any:
-            if len(self._rows) < self._most:
+            if len(self._rows) < self.most:
                 self._rows.append(self._row(observation, masked.get("action_mask")))
                 self._rewards.append(float(reward or 0.0))
                 self._begins.append(reward is None)
@@ -177,7 +184,7 @@ def play_episodes(
     recorder = EpisodeRecorder(policy, *layout, RawObservations.of(env))
     found = list[Evaluation]()
     for index, seed in enumerate(seeds):
-        if index >= episodes and len(recorder) >= min_steps:
+        if index >= episodes and len(recorder) >= min(min_steps, recorder.most):
             break
         found.append(run_episodes(recorder, env, [seed], steps_limit=steps_limit))
     counted = found[:episodes]

@@ -7,6 +7,7 @@ repeated wrapper are called raw: they are what a robot passes to the runner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,12 @@ class RawObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
         """Returns the observation unchanged."""
         self.last = np.array(observation)
         return observation
+
+    @property
+    def size(self) -> int:
+        """The size of a raw observation in bytes."""
+        space: Any = self.observation_space
+        return math.prod(space.shape) * space.dtype.itemsize
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> RawObservations | None:

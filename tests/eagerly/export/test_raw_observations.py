@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation
 
-from eagerly import TD3
+from eagerly import TD3, TD3Config
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.preprocessing import Preprocessing
+from eagerly.export.examples import MAX_STEPS
 from eagerly.export.exporting import export_policy
+from eagerly.export.played_episodes import EpisodeRecorder
 from eagerly.export.raw_observations import RawObservations, repeated
 from eagerly.export.verification import runner_of
 from eagerly.wrappers import Resize
@@ -137,3 +140,17 @@ def test_an_export_receives_raw_observations(
     examples["raw_observation"][7] += 1.0
     with pytest.raises(ValueError, match="the preprocessing of example 7 differs"):
         runner.replay(policy, examples)
+
+
+def test_large_raw_observations_yield_fewer_examples() -> None:
+    space = gymnasium.spaces.Box(0, 255, (1000, 1000, 3), np.uint8)
+    large = RawObservations(
+        gymnasium.wrappers.TransformObservation(
+            gymnasium.make("Long-v0"), lambda _: np.zeros(space.shape, np.uint8), space
+        )
+    )
+    policy = SimpleNamespace(parts=None)
+    layout = TD3Config().spaces(space, large.action_space)
+    assert EpisodeRecorder(policy, *layout, large).most == 11
+    assert EpisodeRecorder(policy, *layout, RawObservations(toys.Counting())).most == MAX_STEPS
+    assert EpisodeRecorder(policy, *layout).most == 20_000
