@@ -229,6 +229,8 @@ def _train_run(
             raise KeyboardInterrupt(f"stopped immediately. {_how_it_goes_on(run)}") from None
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
+    if trainer.summaries.timing:
+        tell(f"actions   {trainer.summaries.timing}")
     if not trainer.finished:
         by = f"by {signals.received.name} " if signals.received else ""
         why = f": {trainer.stop_reason}" if trainer.stop_reason else ""
@@ -317,6 +319,7 @@ def _print_start(trainer: Any, begin: str) -> None:
             repeats=trainer.collector.environments.repeats,
         ),
         "environment": environment,
+        **({"hardware": _hardware(config)} if config.hardware else {}),
         "observations": observations,
         "actions": text_of(trainer.actions.space),
         "parameters": counts,
@@ -336,6 +339,15 @@ def _overrides(history: Iterable[Mapping[str, Any]]) -> str:
         for entry in history
     )
     return sanitize("; ".join(entries), lines=False)
+
+
+def _hardware(config: RunConfig) -> str:
+    """Returns what the setting `hardware` implies for this run, as text."""
+    waits = "never waits for updates" if config.policy_lag else "waits during each call of updates"
+    return (
+        f"1 instance, never checked, no time limit for reset; rounds of {config.rollout_steps} "
+        f"steps, {waits} ({config.updates_per_call} per call); a resumed run starts a new episode"
+    )
 
 
 def _replay(config: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -10,8 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_log = logging.getLogger(__name__)
 _TICKS = 8  # checks per timeout
 _LONGEST_TICK = 1.0
+_FIRST_NOTE, _NOTE_EVERY = 5.0, 60.0  # seconds of a reset without a time limit
 OF_A_RUN = "No checkpoint of this state was written; the same command resumes from the last one."
 _DEBUGGERS = {"bdb", "pdb"}
 
@@ -29,6 +32,8 @@ class Watchdog:
         where: Returns a description of the run's progress.
         advice: End of the message, which states the consequences and the remedy.
         tell: Receives the message instead of stderr, without `where` and `advice`.
+        limits_resets: Whether the timeout applies to resets. If not, a message is logged while a
+            reset takes long.
 
     Attributes:
         call: The call in progress: environment, method, number of timeouts that it may take, and
@@ -42,12 +47,15 @@ class Watchdog:
         advice: str = OF_A_RUN,
         *,
         tell: Callable[[str], object] | None = None,
+        limits_resets: bool = True,
     ) -> None:
         self._timeout, self._where, self._advice, self._tell = timeout, where, advice, tell
+        self._limits_resets = limits_resets
         self.call: tuple[str, str, int, int] | None = None
         self._closed = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-        if timeout:
+        self._is_active = bool(timeout) or not limits_resets
+        if self._is_active:
             self._watching.start()
 
     @contextmanager
@@ -61,23 +69,34 @@ class Watchdog:
 
     def another(self) -> Watchdog:
         """Creates a watchdog with the same settings for another thread."""
-        return Watchdog(self._timeout, self._where, self._advice, tell=self._tell)
+        return Watchdog(
+            self._timeout,
+            self._where,
+            self._advice,
+            tell=self._tell,
+            limits_resets=self._limits_resets,
+        )
 
     def close(self) -> None:
         """Stops the watchdog and joins its thread, which references the whole run."""
         self._closed.set()
-        if self._timeout:
+        if self._is_active:
             self._watching.join()
 
     def _watch(self) -> None:
-        tick = min(self._timeout / _TICKS, _LONGEST_TICK)
-        last, waited = None, 0.0
+        tick = min(self._timeout / _TICKS, _LONGEST_TICK) or _LONGEST_TICK
+        last, waited, next_note = None, 0.0, _FIRST_NOTE
         # Counts ticks, because the clock also runs while the process is stopped.
         while not self._closed.wait(tick):
             call = self.call
             waited = waited + tick if call is not None and call is last else 0.0
             last = call
-            if call is not None and waited >= self._timeout * call[2]:
+            if call is not None and call[1] == "reset" and not self._limits_resets:
+                next_note = next_note if waited else _FIRST_NOTE
+                if waited >= next_note:
+                    next_note += _NOTE_EVERY
+                    _log.info("%s waits for its reset, without a time limit", call[0])
+            elif call is not None and self._timeout and waited >= self._timeout * call[2]:
                 frame = sys._current_frames().get(call[3])
                 if _in_debugger(frame):
                     waited = 0.0

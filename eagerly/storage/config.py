@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from eagerly.agents.agent_settings import BY_PRIORITY
@@ -20,7 +20,50 @@ SEPARATE, SHARED, NO_EVALUATIONS = "separate", "shared", "none"
 _WITH_DATA = when("data")
 _COLLECTING = when("offline", False)
 # Settings that must have their defaults in offline training.
-_OF_COLLECTION = ("num_envs", "rollout_steps", "policy_lag", "collectors", "policy_checkpoints")
+_OF_COLLECTION = (
+    "hardware",
+    "num_envs",
+    "rollout_steps",
+    "policy_lag",
+    "collectors",
+    "policy_checkpoints",
+)
+# Defaults with `hardware`. The updates of a round and a checkpoint must take less than a round.
+_HARDWARE_ROUND, _HARDWARE_UPDATES = 100, 50
+
+
+def hardware_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of a new run with the setting `hardware`.
+
+    Args:
+        given: The settings that are set explicitly, by name.
+    """
+    defaults = {
+        "check_env": False,
+        "restore_episodes": "no",
+        "evaluations": NO_EVALUATIONS,
+        "policy_checkpoints": False,
+    }
+    if given.get("evaluations") == SHARED or given.get("policy_lag") == 0:
+        return defaults | {"updates_per_call": 1}  # the environment waits for each call
+    steps = given.get("rollout_steps", _HARDWARE_ROUND)
+    per_call = min(steps, _HARDWARE_UPDATES) if isinstance(steps, int) else 1
+    return defaults | {"policy_lag": 1, "rollout_steps": steps, "updates_per_call": per_call}
+
+
+def _check_hardware(config: RunConfig) -> None:
+    needed = {"num_envs": 1, "collectors": HERE, "check_env": False, "restore_episodes": "no"}
+    for name, value in needed.items():
+        if config.hardware and (found := getattr(config, name)) != value:
+            raise ValueError(
+                f"{name} must be {value} with hardware, because only one environment exists, which "
+                f"must not be reset or stepped for other purposes; got {found}: omit {name}"
+            )
+    if config.hardware and config.evaluations == SEPARATE:
+        raise ValueError(
+            "evaluations must be none or shared with hardware, because only one environment "
+            "exists; got separate"
+        )
 
 
 def _check_collection(config: RunConfig) -> None:
@@ -95,7 +138,7 @@ def _check_policy_checkpoints(config: RunConfig) -> None:
         )
 
 
-ENVIRONMENT = Group("Environment")
+ENVIRONMENT = Group("Environment", _check_hardware)
 RUN = Group("Run")
 DATA = Group("Logged data", _check_offline)
 COLLECTION = Group("Collection", _check_collection)
@@ -135,6 +178,13 @@ class RunConfig(Settings):
         True,
         "Run Gymnasium's environment checker before a new run",
         resumable=True,
+        group=ENVIRONMENT,
+    )
+    hardware: bool = setting(
+        False,
+        "The environment is a machine that moves in real time: one instance, no check, no time "
+        "limit for reset, programs compiled before the first reset (docs/hardware.md)",
+        comparable=True,
         group=ENVIRONMENT,
     )
     num_envs: int = setting(

@@ -31,6 +31,7 @@ OF_THE_TASK = frozenset(
     [
         "env",
         "env_kwargs",
+        "hardware",
         "wrapper",
         "evaluations",
         "evaluation_env_kwargs",

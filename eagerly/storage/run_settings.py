@@ -11,7 +11,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.errors import UsageError
 from eagerly.importing import factory_name, split_name
 from eagerly.settings import NONE, Setting, flag_name, with_tuples
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import RunConfig, hardware_defaults
 from eagerly.storage.trust import FACTORIES
 from eagerly.suggestions import suggestion
 
@@ -67,13 +67,17 @@ def build(
 ) -> tuple[RunConfig, Any]:
     """Builds the settings of a run and of its agent.
 
-    With `is_new`, missing settings take the defaults of a new run with this agent.
+    With `is_new`, missing settings take the defaults of a new run with this agent, and of
+    `hardware_defaults`, which take precedence.
 
     Raises:
         RunError: If a setting is unknown, missing or out of range.
     """
     known, config = declared_settings(agent), config_class(agent)
-    values = {**config.RUN_DEFAULTS, **settings} if is_new else settings
+    values = settings
+    if is_new:
+        of_hardware = hardware_defaults(settings) if settings.get("hardware") else {}
+        values = {**config.RUN_DEFAULTS, **of_hardware, **settings}
     check_names(values, known)
     values = with_tuples(values)
     of_agent = {n: values.pop(n) for n in config.SETTINGS if n in values}

@@ -32,7 +32,7 @@ _SHOWN = 200  # characters shown of an untrusted value
 
 # Numbers, booleans, choices and entry names: bounded, and without effect outside the process.
 _INSIDE = """
-init_critics data_share offline
+init_critics data_share offline hardware
 check_env steps stop_at_return seed num_envs group_size rollout_steps policy_lag
 allow_different_collectors discount warmup_steps replay_ratio updates_per_call replay_capacity
 evaluations evaluate_every_steps evaluation_episodes evaluation_steps_limit evaluation_seed

@@ -16,6 +16,7 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import algorithm_errors
 from eagerly.buffers import Accumulator, Replay
 from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.timing import ActionTiming, timed
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, UsageError
 from eagerly.importing import imported_for
@@ -36,6 +37,7 @@ from eagerly.training.memory_requirements import (
 )
 from eagerly.training.offline import OfflineCollector
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
+from eagerly.training.real_time import compile_programs, responsive
 from eagerly.training.summaries import Summaries
 from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
@@ -101,7 +103,7 @@ def assemble(
     config, timeout = run.config, run.config.environment_timeout_seconds
     # Keep this limit until `opened` is closed, because a background thread may be acting.
     opened.enter_context(single_blas_thread())
-    watchdog = Watchdog(timeout, progress)
+    watchdog = Watchdog(timeout, progress, limits_resets=not config.hardware)
     opened.callback(watchdog.close)
     run.check_trusted("collectors", "num_collectors", "track")
     check_tracker(config.track)
@@ -158,11 +160,27 @@ def assemble(
         load_data = partial(load, run, agent, buffer, accumulator)
     ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
     budget = kept or (agent.Budget or UpdateBudget)(ratio, per_call)
+    timing = None
+    if config.hardware:
+        with algorithm_errors(kind, "updating"):
+            compile_programs(agent, per_call, newest.manifest.updates if newest else 0)
+        opened.enter_context(responsive())
+        timing = ActionTiming()
     if config.offline:
         collector: Collector | OfflineCollector = OfflineCollector(observations, actions)
     else:
         collector = _collector(
-            run, agent, buffer, accumulator, info_keys, first, budget, repeats, watchdog, opened
+            run,
+            agent,
+            buffer,
+            accumulator,
+            info_keys,
+            first,
+            budget,
+            repeats,
+            watchdog,
+            timing,
+            opened,
         )
     if run.is_new and config.steps <= config.warmup_steps and not config.offline:
         _log.warning(
@@ -176,7 +194,7 @@ def assemble(
         collector,
         budget,
         BestPolicyTracker(agent, kept),
-        Summaries(config),
+        Summaries(config, timing),
         first.for_evaluation,
         camera,
     )
@@ -192,15 +210,18 @@ def _collector(
     budget: UpdateBudget,
     repeats: bool | None,
     watchdog: Watchdog,
+    timing: ActionTiming | None,
     opened: ExitStack,
 ) -> Collector:
     """Creates the collector and its environments."""
-    config = run.config
+    config, make = run.config, first.make_training()
+    if timing:
+        make = partial(timed, make, timing)
     if config.policy_lag:  # a background thread steps the environments
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
     environments = Environments(
-        first.make_training(),
+        make,
         config.num_envs,
         config.seed,
         group_size=config.group_size,

@@ -112,7 +112,8 @@ class Checkpoints:
         if not newest:
             if parts.load_data:
                 parts.load_data()
-            parts.collector.begin()
+            if not run.config.hardware:  # which must not wait between its reset and its first step
+                parts.collector.begin()
 
     def _restore(self, saved: Checkpoint) -> None:
         """Restores a checkpoint, without changing anything on disk.

@@ -189,7 +189,7 @@ class Collector:
             self.steps_owing_updates = 0 if self._warming_up else rollout.rewards.size
             if self.steps >= self._warmup_steps and rollout.episodes:
                 self._warming_up = False
-        if self._policy_lag:
+        if self._policy_lag and self._in_flight is None:
             self._begin_round(self._agent.rollout_policy())
         return rollout
 
@@ -197,8 +197,17 @@ class Collector:
         """Collects a round with independently acting groups, or waits for the round in flight."""
         environments, behavior = self.environments, self._behavior
         if self._in_flight is not None:
-            self._in_flight = None
+            following = None
+            if environments.can_queue and not self._whole_episodes:
+                # The policy of the round after the one in flight is known before that one ends, so
+                # that the environments never wait for this thread between two rounds.
+                following = self._agent.rollout_policy()
+                ahead = self._rollout_steps * len(environments)
+                environments.begin_rollout(
+                    following, self._rollout_steps, self._random_steps(ahead)
+                )
             rollout = environments.finish_rollout()
+            self._in_flight = following
         else:
             if self._version != self._agent.policy.version:
                 self._version = self._agent.policy.version
@@ -241,13 +250,16 @@ class Collector:
         self._accumulator.on_reset(lost)
         self._buffer.on_reset(lost)
 
-    def _random_steps(self) -> int:
-        """Returns how many steps per environment are still random; may exceed `rollout_steps`."""
-        if not self._warming_up:
-            return 0
+    def _random_steps(self, ahead: int = 0) -> int:
+        """Returns how many steps per environment are still random; may exceed `rollout_steps`.
+
+        Args:
+            ahead: Number of steps in flight, which precede these.
+        """
         if self._whole_episodes:
-            return self._rollout_steps
-        return -((self.steps - self._warmup_steps) // len(self.environments))
+            return self._rollout_steps if self._warming_up else 0
+        steps = self.steps + ahead
+        return max(0, -((steps - self._warmup_steps) // len(self.environments)))
 
     def _store(self, rollout: Rollout) -> None:
         if rollout.replaced:

@@ -17,6 +17,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import algorithm_errors
 from eagerly.environments.group import Rollout
+from eagerly.environments.timing import ActionTiming
 from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import RunConfig
@@ -37,22 +38,25 @@ class Summaries(Callback, Saved):
 
     Args:
         config: Determines how often points are written, and whether histograms are included.
+        timing: Measures the actions of a run with `hardware`, for curves; None measures nothing.
 
     Attributes:
         log: The event file. Call `open` before anything is written.
         table: `evaluations.csv`, also opened by `open`.
         tracker: Receives the points as well; None without an experiment tracker.
+        timing: As given.
     """
 
     log: EventLog
     table: EvaluationTable
     _saved = ("_sums",)
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, timing: ActionTiming | None = None) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
         self.tracker = make_tracker(config.track)
+        self.timing = timing
 
     def open(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
         """Opens the event file and the evaluation table, and writes new or overridden settings.
@@ -135,6 +139,8 @@ class Summaries(Callback, Saved):
         means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
         means["speed/steps_per_second"] = (steps - last_steps) / elapsed
         means["speed/updates_per_second"] = (updates - last_updates) / elapsed
+        if self.timing:
+            means |= self.timing.scalars()
         means |= training.agent.scalars() | training.budget.scalars()
         self._scalars(means | scalars(training.collector.environments), steps)
         self._sums.clear()

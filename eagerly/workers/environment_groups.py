@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -90,9 +91,9 @@ class Environments:
             self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
-        self._begun: Future[list[Rollout]] | None = None
+        self._begun: deque[Future[tuple[list[Rollout], list[Any]]]] = deque()
         self._policies: Sequence[Acts] = ()
-        self._explorations: list[Any] = []  # states before the rollout in progress
+        self._explorations: list[Any] = []  # states before the first rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = self.why_changed = ""
         self.kwargs, self.keeps_kwargs = UNCHANGED, True
@@ -131,9 +132,14 @@ class Environments:
 
     def explorations(self) -> list[dict[str, Any]]:
         """Returns each group's exploration state, from before any rollout in progress."""
-        if self._begun is not None:
+        if self._begun:
             return self._explorations
         return [policy.exploration.state() for policy in self._policies]
+
+    @property
+    def can_queue(self) -> bool:
+        """Whether a rollout may be started while another one is in progress."""
+        return not self._is_remote  # lost collectors must be recovered first
 
     def start(self) -> None:
         """Resets every environment to its current episode and replays the recorded actions."""
@@ -162,20 +168,31 @@ class Environments:
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
         """Starts a rollout in the background; `finish_rollout` waits for the result.
 
-        Until then, the public state of this object does not change.
+        Until then, the public state of this object does not change. If `can_queue`, the rollout may
+        follow another one that is in progress. It then begins as soon as that one is complete.
         """
         self._explorations = self.explorations()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
-        self._begun = self._thread.submit(self._acted, actor, steps, random_steps)
+        self._begun.append(self._thread.submit(self._in_background, actor, steps, random_steps))
 
     def finish_rollout(self) -> Rollout:
-        """Waits for the rollout in progress and returns it."""
-        assert self._begun is not None
-        begun, self._begun = self._begun, None
-        rollout = self._taken(begun.result())
+        """Waits for the first rollout in progress and returns it."""
+        parts, self._explorations = self._begun[0].result()
+        self._begun.popleft()
+        rollout = self._taken(parts)
         self._episodes.next_kwargs = self.kwargs
         return rollout
+
+    def _in_background(self, *arguments: Any) -> tuple[list[Rollout], list[Any]]:
+        """Returns the result of `_acted`, and each group's exploration state after it."""
+        try:
+            parts = self._acted(*arguments)
+        except BaseException:
+            if self.can_queue:
+                self._collectors.interrupt()  # a rollout that follows must not begin
+            raise
+        return parts, [policy.exploration.state() for policy in self._policies]
 
     def _acted(self, actor: RowPolicy | None, steps: int, random_steps: int) -> list[Rollout]:
         arguments = steps, random_steps, None, self._episodes.next_kwargs
@@ -265,8 +282,7 @@ class Environments:
         """Closes every environment, after the current step of any rollout in progress."""
         self._recovery.is_closing = True
         patience = self._collectors.interrupt()
-        if self._begun is not None:
-            wait([self._begun], patience)
+        wait(self._begun, patience)
         self._collectors.close()
         if self._thread is not None:
             self._thread.shutdown()

@@ -176,7 +176,7 @@ def test_close_waits_for_a_step_but_not_for_a_round() -> None:
     collector._begin_round(agent.rollout_policy())
     collector.close()
     with pytest.raises(RunError, match="rollout aborted"):
-        collector.environments._begun.result()
+        collector.environments._begun[0].result()
 
 
 def test_policy_lag_requires_a_policy_that_checkpoints_can_store(

@@ -619,7 +619,7 @@ CHANGED: dict[str, Any] = {
 # Thread counts need a separate process and are tested in tests/scripts/test_train.py, the device in
 # test_hardware.py, and `check_env` in test_a_reset_that_is_not_finite_fails_immediately. The others
 # are tested in test_stopping.py, test_callbacks.py, test_warm_start.py, test_rounds.py,
-# test_logged_data.py, test_wrapped_runs.py,
+# test_logged_data.py, test_wrapped_runs.py, test_real_time.py,
 # test_failing_surroundings.py, test_policy_checkpoints.py, test_trackers.py and
 # tests/eagerly/workers.
 ELSEWHERE = {
@@ -631,6 +631,7 @@ ELSEWHERE = {
     "data",
     "data_share",
     "offline",
+    "hardware",
     "wrapper",
     "device",
     "intra_op_threads",
