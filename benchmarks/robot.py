@@ -13,14 +13,12 @@ import socket
 import struct
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import gymnasium
 import numpy as np
-import psutil
 
 from eagerly.benchmarks.killing import Training
 from eagerly.scripts.output import say
@@ -172,6 +170,13 @@ def _serve(port: int, hertz: float, log: Path) -> None:
 @click.option("--kill-after", default=8_000, show_default=True, help="Actions before SIGKILL.")
 @click.option("--warmup-steps", default=1_000, show_default=True)
 @click.option("--checkpoint-every-steps", default=1_000, show_default=True)
+@click.option(
+    "--priority",
+    type=click.IntRange(-20, 19),
+    default=0,
+    show_default=True,
+    help="Priority of robot and run over other sessions on a busy machine (Linux autogroup).",
+)
 @click.option("--run-dir", type=click.Path(path_type=Path), required=True)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def measure(
@@ -181,6 +186,7 @@ def measure(
     kill_after: int,
     warmup_steps: int,
     checkpoint_every_steps: int,
+    priority: int,
     run_dir: Path,
     flags: tuple[str, ...],
 ) -> None:
@@ -195,9 +201,7 @@ def measure(
         [sys.executable, "-m", "eagerly.benchmarks.robot", *words],
         run_dir.with_name(f"{run_dir.name}-robot"),
     )
-    with suppress(psutil.AccessDenied):  # a real robot has its own processor
-        psutil.Process(robot.pid).nice(-10)
-    say(f"priority of the robot (nice): {psutil.Process(robot.pid).nice()}")
+    _prioritize(robot, priority)
     options = [
         "--env",
         f"eagerly.benchmarks.robot:{ENV}",
@@ -216,6 +220,7 @@ def measure(
     train = [sys.executable, "-P", "-m", "eagerly.scripts.train"]
     try:
         run = Training([*train, agent, *options, "--no-progress", *flags], run_dir)
+        _prioritize(run, priority)
         while _acted(log) < kill_after and run.runs():
             time.sleep(0.2)
         if not run.runs():
@@ -226,6 +231,7 @@ def measure(
         run.wait()
         killed = time.monotonic()
         resumed = Training([*train, "resume", str(run_dir), "--no-progress"], run_dir)
+        _prioritize(resumed, priority)
         resumed.finish()
     finally:
         robot.kill()
@@ -245,6 +251,11 @@ def measure(
     say(json.dumps(found, indent=1))
     run_dir.with_suffix(".ages.json").write_text(json.dumps(found, indent=1) + "\n")
     say(run.printed())
+
+
+def _prioritize(process: Training, priority: int) -> None:
+    if priority:
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(priority), encoding="utf-8")
 
 
 def _acted(log: Path) -> int:

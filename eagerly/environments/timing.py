@@ -76,34 +76,28 @@ class TimedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         timing: Receives the measurements.
-        clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        timing: ActionTiming,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], timing: ActionTiming) -> None:
         super().__init__(env)
-        self._timing, self._clock = timing, clock
-        self._observed = clock()
+        self._timing = timing
+        self._observed = time.perf_counter()
         self._acted: float | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment."""
         result = self.env.reset(seed=seed, options=options)
-        self._observed, self._acted = self._clock(), None
+        self._observed, self._acted = time.perf_counter(), None
         return result
 
     def step(self, action: Any) -> Any:
         """Steps the environment."""
-        now = self._clock()
+        now = time.perf_counter()
         interval = None if self._acted is None else now - self._acted
         self._timing.record(now - self._observed, interval)
         self._acted = now
         result = self.env.step(action)
-        self._observed = self._clock()
+        self._observed = time.perf_counter()
         return result
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import types
 from collections.abc import Iterator
 
 import pytest
 
+from eagerly.environments import watchdog as module
 from eagerly.environments.watchdog import Watchdog
 
 
@@ -55,3 +58,32 @@ def test_a_timeout_of_zero_disables_the_watchdog(fired: list[str]) -> None:
     with watchdog.calling("a step"):
         time.sleep(0.3)
     assert fired == []
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.2])
+def test_a_reset_without_a_limit_is_reported_and_never_stopped(
+    timeout: float,
+    fired: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_TICK", 0.02)
+    monkeypatch.setattr(module, "_FIRST_NOTE", 0.1)
+    caplog.set_level(logging.INFO, "eagerly")
+    first = Watchdog(timeout, lambda: "here", limits_resets=False)
+    watchdog = first.another()
+    watchdog.call = "environment 0", "reset", 1, threading.get_ident()
+    deadline = time.monotonic() + 10.0
+    while not caplog.messages and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    assert (caplog.messages, fired) == (
+        ["environment 0 waits for its reset, without a time limit"],
+        [],
+    )
+    watchdog.call = "environment 0", "step", 1, threading.get_ident()
+    while timeout and not fired and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert bool(fired) == bool(timeout)
+    first.close()
+    watchdog.close()
