@@ -36,6 +36,10 @@ class NonFiniteError(RunError):
     exit_code = 3
 
 
+class InterruptedRolloutError(Exception):
+    """Raised when a stop is requested while a rollout waits for a reset without a time limit."""
+
+
 class RunStoppedError(RunError):
     """An error that ends a run as if a stop had been requested: the run is saved first."""
 

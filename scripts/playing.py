@@ -30,7 +30,13 @@ def open_environment(
     from eagerly.environments.watchdog import Watchdog
 
     with ExitStack() as opened:
-        watchdog = Watchdog(run.config.environment_timeout_seconds, lambda: doing, outcome)
+        config = run.config
+        watchdog = Watchdog(
+            config.environment_timeout_seconds,
+            lambda: doing,
+            outcome,
+            limits_resets=not config.hardware,
+        )
         opened.callback(watchdog.close)
         with watchdog.calling(f"creating environment {make.name!r}"):
             made = make(**options)

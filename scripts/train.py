@@ -178,6 +178,8 @@ def _train(
     log_to_terminal()
     if agent and config:
         typed = read_settings_file(config, "--config", declared_settings(agent)) | typed
+    if (jobs or 1) > 1 and typed.get("hardware"):
+        raise click.UsageError("--hardware trains in a single environment: omit --jobs")
     if print_config:
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         echo(format_config(run.config, run.agent_config))

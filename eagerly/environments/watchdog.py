@@ -67,6 +67,12 @@ class Watchdog:
         finally:
             self.call = None
 
+    @property
+    def awaits_reset(self) -> bool:
+        """Whether a reset without a time limit is in progress."""
+        call = self.call
+        return not self._limits_resets and call is not None and call[1] == "reset"
+
     def another(self) -> Watchdog:
         """Creates a watchdog with the same settings for another thread."""
         return Watchdog(

@@ -44,8 +44,12 @@ def open_environment(
     """
     name = f"environment {make.name!r}"
     with ExitStack() as stack, _errors_in_one_line(make.name, run):
-        timeout = run.config.environment_timeout_seconds
-        watchdog = Watchdog(timeout, lambda: doing, "Nothing was exported.")
+        watchdog = Watchdog(
+            run.config.environment_timeout_seconds,
+            lambda: doing,
+            "Nothing was exported.",
+            limits_resets=not run.config.hardware,
+        )
         stack.callback(watchdog.close)
         with watchdog.calling(f"creating {name}"):
             made = make()

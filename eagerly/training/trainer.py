@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents.algorithm import algorithm_errors
-from eagerly.errors import NonFiniteError, RunError, RunStoppedError
+from eagerly.errors import InterruptedRolloutError, NonFiniteError, RunError, RunStoppedError
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.run import Run
@@ -165,8 +165,9 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._notify("on_begin")
             # A job that is preempted at every start must still make progress.
             self._must_advance = self._signals.received is not None
-            while not (self.has_ended or self._is_stopping):
-                self._round()
+            with suppress(InterruptedRolloutError):
+                while not (self.has_ended or self._is_stopping):
+                    self._round()
             self.checkpoint()
             missing = "Everything is saved."
             if not (self.finished or self._is_stopping):

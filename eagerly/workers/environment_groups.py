@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import cloudpickle
@@ -14,12 +14,13 @@ import numpy as np
 
 from eagerly.environments.group import UNCHANGED, Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
-from eagerly.errors import RunError
+from eagerly.errors import InterruptedRolloutError, RunError
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.workers.episode_log import EpisodeLog
 from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers, stepped_groups
 from eagerly.workers.recovery import Recovery, Workers
 
+_POLL = 0.2  # seconds between two checks whether a reset without a time limit must be interrupted
 _NOT_REPEATED = "replaying their actions did not reproduce the episodes"
 
 
@@ -92,6 +93,7 @@ class Environments:
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
         self._begun: deque[Future[tuple[list[Rollout], list[Any]]]] = deque()
+        self._watchdog, self._stop_is_expected = watchdog, False
         self._policies: Sequence[Acts] = ()
         self._explorations: list[Any] = []  # states before the first rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
@@ -171,18 +173,30 @@ class Environments:
         Until then, the public state of this object does not change. If `can_queue`, the rollout may
         follow another one that is in progress. It then begins as soon as that one is complete.
         """
-        self._explorations = self.explorations()
+        self._explorations, self._stop_is_expected = self.explorations(), False
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
         self._begun.append(self._thread.submit(self._in_background, actor, steps, random_steps))
 
     def finish_rollout(self) -> Rollout:
-        """Waits for the first rollout in progress and returns it."""
+        """Waits for the first rollout in progress and returns it.
+
+        Raises:
+            InterruptedRolloutError: If a stop is expected and an environment waits for a reset
+                without a time limit. The rollout remains in progress.
+        """
+        while not wait(self._begun, _POLL, FIRST_COMPLETED).done:
+            if self._stop_is_expected and self._awaits_reset:
+                raise InterruptedRolloutError
         parts, self._explorations = self._begun[0].result()
         self._begun.popleft()
         rollout = self._taken(parts)
         self._episodes.next_kwargs = self.kwargs
         return rollout
+
+    @property
+    def _awaits_reset(self) -> bool:
+        return self._watchdog is not None and self._watchdog.awaits_reset
 
     def _in_background(self, *arguments: Any) -> tuple[list[Rollout], list[Any]]:
         """Returns the result of `_acted`, and each group's exploration state after it."""
@@ -274,14 +288,22 @@ class Environments:
     def expect_stop(self) -> None:
         """Shortens the wait for frozen collectors because the run was asked to stop.
 
-        Frozen collectors are restarted, so that the current round can be completed.
+        Frozen collectors are restarted, so that the current round can be completed. A reset without
+        a time limit is not awaited.
         """
+        self._stop_is_expected = True
         self._collectors.expect_stop()
 
     def close(self) -> None:
-        """Closes every environment, after the current step of any rollout in progress."""
+        """Closes every environment, after the current step of any rollout in progress.
+
+        An environment that waits for a reset without a time limit is closed at once, so that the
+        reset ends.
+        """
         self._recovery.is_closing = True
         patience = self._collectors.interrupt()
+        if self._awaits_reset:
+            self._collectors.close()
         wait(self._begun, patience)
         self._collectors.close()
         if self._thread is not None:

@@ -92,6 +92,10 @@ def test_invalid_seeds_are_rejected(text: str, message: str) -> None:
     ("words", "message"),
     [
         (["--env", "Pendulum-v1", "--jobs", "2"], "--jobs requires --seeds"),
+        (
+            ["--env", "Pendulum-v1", "--seeds", "0..1", "--jobs", "2", "--hardware"],
+            "--hardware trains in a single environment: omit --jobs",
+        ),
         (["--env", "Pendulum-v1", "--seeds", "0..1", "--seed", "1"], "mutually exclusive"),
         (["--seeds", "0..1"], "a new run needs an environment: pass --env"),
         (["--env", "Pendulam-v1", "--seeds", "0..1"], "Did you mean Pendulum-v1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.td3 import TD3
 from eagerly.buffers import Transition
 from eagerly.storage.digests import digests
+from eagerly.storage.manifest import published
 from eagerly.training import assembly
+from eagerly.training.callbacks import Callback
 from eagerly.training.real_time import compile_programs, responsive
 from tests.small_runs import TrainRun, scalars
 
@@ -187,3 +190,45 @@ def test_the_interpreter_switches_threads_often_only_within_the_context() -> Non
         assert sys.getswitchinterval() < before
         assert gc.get_freeze_count() > frozen
     assert (sys.getswitchinterval(), gc.get_freeze_count()) == (before, 0)
+
+
+class Fallen(Single):
+    """After the first episode, `reset` waits until the environment is closed."""
+
+    closing: threading.Event
+    waiting: threading.Event
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if "reset" in self.events:
+            self.waiting.set()
+            self.closing.wait()
+            raise RuntimeError("closed while a person should have reset it")
+        return super().reset(seed=seed, options=options)
+
+    def close(self) -> None:
+        self.closing.set()
+
+
+def test_a_stop_while_the_environment_waits_for_its_reset_saves_the_last_round(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("closing", "waiting"):
+        monkeypatch.setattr(Fallen, name, threading.Event(), raising=False)
+    monkeypatch.setattr(Single, "events", [], raising=False)
+
+    class Stopping(Callback):
+        """Requests a stop as soon as the environment waits."""
+
+        def on_begin(self, trainer: Any) -> None:
+            def stop() -> None:
+                Fallen.waiting.wait()
+                trainer.stop("a person has left")
+
+            threading.Thread(target=stop, daemon=True).start()
+
+    settings: dict[str, Any] = {"env": Fallen, "replay_ratio": 0.05, "rollout_steps": 16}
+    settings |= {"evaluations": "none"}
+    stopped = train("run", **settings, hardware=True, steps=160, callbacks=[Stopping()])
+    # The episode of 40 steps ends in the third round of 16 steps.
+    assert (stopped.steps, stopped.stop_reason) == (32, "a person has left")
+    assert published(tmp_path / "run")[-1].steps == 32
