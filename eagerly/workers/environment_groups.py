@@ -165,7 +165,7 @@ class Environments:
             random_steps: Number of initial steps with uniformly random actions.
         """
         self._episodes.next_kwargs = self.kwargs
-        return self._taken(self._acted(actor, steps, random_steps))
+        return self._taken(self._acted(actor, steps, random_steps, self.kwargs))
 
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
         """Starts a rollout in the background; `finish_rollout` waits for the result.
@@ -176,7 +176,11 @@ class Environments:
         self._explorations, self._stop_is_expected = self.explorations(), False
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
-        self._begun.append(self._thread.submit(self._in_background, actor, steps, random_steps))
+        # A rollout that follows another one begins with the arguments of this moment, like the
+        # rollouts that begin after `finish_rollout`.
+        kwargs = self.kwargs if self._begun else self._episodes.next_kwargs
+        begun = self._thread.submit(self._in_background, actor, steps, random_steps, kwargs)
+        self._begun.append(begun)
 
     def finish_rollout(self) -> Rollout:
         """Waits for the first rollout in progress and returns it.
@@ -208,9 +212,10 @@ class Environments:
             raise
         return parts, [policy.exploration.state() for policy in self._policies]
 
-    def _acted(self, actor: RowPolicy | None, steps: int, random_steps: int) -> list[Rollout]:
-        arguments = steps, random_steps, None, self._episodes.next_kwargs
-        request = EnvironmentGroup.rollout, arguments
+    def _acted(
+        self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str
+    ) -> list[Rollout]:
+        request = EnvironmentGroup.rollout, (steps, random_steps, None, kwargs)
         return list(self._ask(dict.fromkeys(range(len(self.groups)), request), actor).values())
 
     def _taken(self, parts: list[Rollout]) -> Rollout:
