@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -81,6 +82,7 @@ class Agent(Algorithm, Saved):
         checkpoint: Saves and restores all networks, optimizers and the update counter.
         normalization: Normalizes observations for all networks, or None.
         rewards: Scales the rewards of batches.
+        lock: Held while variables are updated, read or saved, see docs/own-loop.md.
 
     Raises:
         TypeError: If the first two arguments are neither an environment nor two spaces, `config`
@@ -145,6 +147,7 @@ class Agent(Algorithm, Saved):
             autograph=self._needs_autograph(),
         )
         self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
+        self.lock = threading.RLock()
 
     def _needs_autograph(self) -> bool:
         """Returns whether updates run user code, which may branch on tensors in Python."""
@@ -340,10 +343,17 @@ class Agent(Algorithm, Saved):
             FloatingPointError: If a variable is not finite; nothing is written.
             OSError: If a file cannot be written, or the directory contains other files.
         """
-        document = {
+        with self.lock:
+            save_agent(Path(path), self.record(), self.state(), self.checkpoint)
+
+    def record(self) -> dict[str, Any]:
+        """Returns the class, settings, spaces and seed of the agent, which JSON can represent."""
+        return {
             "agent": _name(type(self)),
             "settings": {
-                name: f"{FACTORY}{value!r}" if callable(value) else value
+                name: f"{FACTORY}{getattr(value, '__qualname__', type(value).__qualname__)}"
+                if callable(value)
+                else value
                 for name, value in self.config.flat().items()
             },
             "spaces": recorded_spaces(
@@ -351,7 +361,6 @@ class Agent(Algorithm, Saved):
             ),
             "seed": self.seed,
         }
-        save_agent(Path(path), document, self.state(), self.checkpoint)
 
     @classmethod
     def load(cls, path: str | Path, **settings: Any) -> Self:
@@ -415,8 +424,9 @@ class Agent(Algorithm, Saved):
         variables appear once. The statistics of normalized observations and rewards are included as
         `observations/...` and `rewards/...`.
         """
-        weights = {name: variable.numpy() for name, variable in self._weights().items()}
-        return weights | self._statistics.arrays()
+        with self.lock:
+            weights = {name: variable.numpy() for name, variable in self._weights().items()}
+            return weights | self._statistics.arrays()
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Sets all weights to those returned by `get_weights`. Optimizers are unchanged.
@@ -428,10 +438,11 @@ class Agent(Algorithm, Saved):
             FloatingPointError: If a value is not finite.
         """
         check_weights(weights, self.get_weights())
-        self._statistics.restore_arrays(weights)
-        for name, variable in self._weights().items():
-            variable.assign(weights[name])
-        self.policy.refresh()
+        with self.lock:
+            self._statistics.restore_arrays(weights)
+            for name, variable in self._weights().items():
+                variable.assign(weights[name])
+            self.policy.refresh()
 
     def _weights(self) -> dict[str, tf.Variable]:
         groups = self.checkpoint.groups
@@ -458,9 +469,10 @@ class Agent(Algorithm, Saved):
         """
         if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must have layout {self.layout}; got {buffer.layout}")
-        self._statistics.sync()
-        metrics, weights = self.learner.learn(buffer, updates)
-        self.policy.refresh(weights)
+        with self.lock:
+            self._statistics.sync()
+            metrics, weights = self.learner.learn(buffer, updates)
+            self.policy.refresh(weights)
         return metrics
 
 

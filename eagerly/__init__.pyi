@@ -28,5 +28,6 @@ from .training.callbacks import ProgressBar as ProgressBar
 from .training.callbacks import TrainerView as TrainerView
 from .training.collector import Collector as Collector
 from .training.evaluation import Evaluation as Evaluation
+from .training.loop_checkpoints import LoopCheckpoints as LoopCheckpoints
 from .training.trainer import Trainer as Trainer
 from .version import __version__ as __version__

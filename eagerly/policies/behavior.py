@@ -148,6 +148,11 @@ class BehaviorPolicy(Saved):
             self._returns.update(rewards, ended)
         self.exploration.stepped(ended)
 
+    @property
+    def waits(self) -> bool:
+        """Whether `observe` must be called next."""
+        return self._acted is not None
+
     def count(self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
         """Updates the normalization statistics for a step without `act` and `observe`.
 

@@ -101,7 +101,8 @@ class CheckpointWriter:
 
         Raises:
             FloatingPointError: If a variable is not finite.
-            RunError: If the checkpoint could not be read back.
+            RunError: If the checkpoint could not be read back, or another thread added rows to the
+                buffer in the meantime.
             OSError: If a file cannot be written.
         """
         if self._published is None:
@@ -116,7 +117,7 @@ class CheckpointWriter:
                 # checkpoint would include it.
                 return
             revision = last.revision + 1
-        folder = folder_name(steps, updates, revision)
+        folder, added = folder_name(steps, updates, revision), contents.buffer.added
         states = {name: flatten_state(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
@@ -133,6 +134,11 @@ class CheckpointWriter:
                 revision=revision,
                 **about,
             )
+            if contents.buffer.added != added:
+                raise RunError(
+                    "another thread added rows to the replay buffer during the save: save and add "
+                    "rows in the same thread"
+                )
             for name in ("", "checkpoints", folder):
                 self._files.sync_folder(name)
             write_manifest(self._files, manifest)

@@ -62,7 +62,8 @@ class RunLock:
         if found is not None and _identity(found) in _held:
             # Opening and closing the file again would release the lock of the whole process.
             raise RunError(
-                f"{self._path} is already being trained in this process: close that trainer first"
+                f"{self._path} is already being trained in this process: close that trainer, or "
+                "those checkpoints, first"
             )
         file = self._files.open_to_write(_NAME, os.O_CREAT)
         try:
@@ -89,11 +90,11 @@ class RunLock:
                 raise RunError(
                     f"{self._path} is locked, although the lock holder is dead ({holder}): one of "
                     f"its child processes keeps the lock. End it (lsof {self._path / _NAME} lists "
-                    "it), or choose another --run-dir"
+                    "it), or choose another directory"
                 ) from error
             raise RunError(
                 f"{self._path} is being trained by another process "
-                f"({holder or 'which is just starting'}): stop it, or choose another --run-dir"
+                f"({holder or 'which is just starting'}): stop it, or choose another directory"
             ) from error
 
     def check(self) -> None:
