@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import tensorflow as tf
 
+from eagerly.agents.agent_files import save_agent, saved_agent
 from eagerly.agents.algorithm import Algorithm
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
@@ -23,8 +24,6 @@ from eagerly.agents.persistence import (
     VariableCheckpoint,
     check_loadable,
     check_weights,
-    save_agent,
-    saved_agent,
 )
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
@@ -334,10 +333,12 @@ class Agent(Algorithm, Saved):
         """Writes the agent to a directory, from which `load` restores it.
 
         Networks, targets, optimizers, statistics and counters are saved, so that the next update on
-        the same transitions is identical. The replay buffer is not saved.
+        the same transitions is identical. The replay buffer is not saved: `LoopCheckpoints` saves
+        both. A kill at any time leaves either the old or the new agent.
 
         Args:
-            path: The directory. An agent saved there before is replaced.
+            path: The directory. An agent saved there before is replaced. Only one process may save
+                to it at a time.
 
         Raises:
             FloatingPointError: If a variable is not finite; nothing is written.

@@ -1,23 +1,16 @@
-"""Saves agents and named variables exactly. Values that are not finite are rejected."""
+"""Saves named variables exactly. Values that are not finite are rejected."""
 
 from __future__ import annotations
 
 import errno
-import json
 import re
-import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.models import check_same
-from eagerly.state import packed, unpacked
-
-_DOCUMENT, _FORMAT = "agent.json", 1
 
 
 class VariableCheckpoint:
@@ -104,81 +97,6 @@ class VariableCheckpoint:
         check_same({n: f"of shape {value.shape}" for n, value in saved.items()}, shapes)
         for name, variable in own.items():
             variable.assign(tf.cast(saved[name], variable.dtype))
-
-
-def save_agent(
-    path: Path, document: Mapping[str, Any], state: Any, checkpoint: VariableCheckpoint
-) -> None:
-    """Writes an agent to a directory, which appears only once it is complete.
-
-    Args:
-        path: The directory. An agent saved there before is replaced. If the process is killed
-            between the two renames, both agents remain in a hidden directory next to it.
-        document: A description of the agent that JSON can represent.
-        state: The agent's state.
-        checkpoint: The agent's variables.
-
-    Raises:
-        FileExistsError: If the path exists and does not contain an agent.
-        FloatingPointError: If a variable is not finite.
-        OSError: If a file cannot be written.
-    """
-    if path.exists() and not (path / _DOCUMENT).is_file():
-        raise FileExistsError(f"{path} exists and contains no agent: choose another directory")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        new = Path(folder, "new")
-        new.mkdir()
-        checkpoint.write(str(new / "networks"))
-        arrays: dict[str, Any] = packed(state)
-        np.savez(new / "state.npz", **arrays)
-        content = json.dumps({"format": _FORMAT, **document}, indent=1, allow_nan=False)
-        (new / _DOCUMENT).write_text(content + "\n", encoding="utf-8")
-        old = Path(folder, "old")
-        try:
-            if path.exists():
-                path.rename(old)
-            new.rename(path)
-        finally:  # an error or Ctrl-C between the two must not remove the old agent
-            if old.exists() and not path.exists():
-                old.rename(path)
-
-
-def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
-    """Reads an agent written by `save_agent`.
-
-    Args:
-        path: The directory.
-        agent: The expected name of the agent.
-
-    Returns:
-        The description, the state, and the path prefix of the variable files.
-
-    Raises:
-        OSError: If a file cannot be read.
-        ValueError: If the files do not contain this agent.
-    """
-    if (path / "config.json").is_file():
-        raise ValueError(
-            f"{path} is a run directory, not an agent saved with save: use eagerly.load_policy to "
-            "load its policy, or eagerly.resume to continue it"
-        )
-    document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
-    kinds = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
-    if not isinstance(document, dict) or document.keys() != kinds.keys():
-        raise ValueError(f"{path / _DOCUMENT} does not describe an agent")
-    for name, kind in kinds.items():
-        if not isinstance(document[name], kind):
-            raise ValueError(f"{name} in {path / _DOCUMENT} must be of type {kind.__name__}")
-    if document["format"] != _FORMAT:
-        raise ValueError(f"{path} has format {document['format']}; this version reads {_FORMAT}")
-    if document["agent"] != agent:
-        raise ValueError(f"{path} must contain an agent {agent}; got {document['agent']}")
-    try:
-        with np.load(path / "state.npz", allow_pickle=False) as parts:
-            return document, unpacked(parts), str(path / "networks")
-    except (KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path / 'state.npz'} is not the state of an agent: {error}") from error
 
 
 def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:

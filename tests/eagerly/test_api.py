@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import eagerly
 from eagerly import TD3, Callback, RunError, TD3Config, algorithms, datasets, replay, wrappers
-from eagerly.agents import agent_class
+from eagerly.agents import agent_class, agent_files
 from tests.helpers import ROOT, equal_weights, filled_buffer, small_config, spaces, weights_of
 from tests.small_runs import SMALL
 from tests.toys import Counting
@@ -131,10 +132,12 @@ def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
         TD3(env, n_steps=3)
 
 
-def _interrupted(rename: Any, path: Path, target: Path) -> Path:
-    if path.name == "new":
-        raise KeyboardInterrupt  # after the old agent was moved away
-    return rename(path, target)
+def files_in(path: Path) -> list[Path]:
+    return sorted(each for each in path.rglob("*") if each.is_file())
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_loaded_agent_makes_the_same_next_update(
@@ -146,11 +149,17 @@ def test_a_loaded_agent_makes_the_same_next_update(
     agent.train(buffer, 3)
     agent.save(tmp_path / "agent")
     agent.save(tmp_path / "agent")  # the second save replaces the first
-    rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda *paths: _interrupted(rename, *paths))
-    with pytest.raises(KeyboardInterrupt):
-        agent.save(tmp_path / "agent")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent"]
+    complete = files_in(tmp_path)
+    for name in ("_synced", "_sync_folder"):  # before and after the document is written
+        with monkeypatch.context() as patched:
+            patched.setattr(agent_files, name, _interrupted)
+            for folder in ("agent", "other"):
+                with pytest.raises(KeyboardInterrupt):
+                    agent.save(tmp_path / folder)
+        assert files_in(tmp_path) == complete
+    (tmp_path / "agent" / "saved-0123abcd").mkdir()  # left by a kill
+    agent.save(tmp_path / "agent")
+    assert len(files_in(tmp_path)) == len(complete)
     same = TD3.load(tmp_path / "agent")
     assert (same.updates, same.config, same.seed) == (3, config, 2)
     for each in (agent, same):
@@ -163,6 +172,7 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must contain an agent .*ddpg:DDPG; got .*td3:TD3"):
         eagerly.DDPG.load(tmp_path / "td3")
     (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").touch()
     with pytest.raises(FileExistsError, match="exists and contains no agent"):
         TD3(*spaces(), small_config("td3")).save(tmp_path / "notes")
     with pytest.raises(FileNotFoundError):
@@ -172,13 +182,41 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
         TD3.load(tmp_path / "notes")
     with pytest.raises(TypeError, match="TD3 requires a config of type TD3Config; got DDPGConfig"):
         TD3(*spaces(), eagerly.DDPGConfig())
-    for name in ("networks.index", "state.npz", "agent.json"):
-        content = (tmp_path / "td3" / name).read_bytes()
-        (tmp_path / "td3" / name).write_bytes(content[: len(content) // 2])
+    (folder,) = (tmp_path / "td3").glob("saved-*")
+    document = tmp_path / "td3" / "agent.json"
+    for path in (*folder.iterdir(), document):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
         with pytest.raises(ValueError):  # noqa: PT011  - each file causes a different message
             TD3.load(tmp_path / "td3")
-        (tmp_path / "td3" / name).write_bytes(content)
+        path.write_bytes(content)
+    (folder / "more").touch()
+    with pytest.raises(ValueError, match="more does not match its checksum"):
+        TD3.load(tmp_path / "td3")
+    (folder / "more").unlink()
+    content = document.read_bytes()
+    for old, new, message in (
+        (b'"seed": 0', b'"seed": 1', "does not match its checksum"),
+        (b'"format": 2', b'"format": 3', "has format 3; this version reads 2"),
+    ):
+        document.write_bytes(content.replace(old, new))
+        with pytest.raises(ValueError, match=message):
+            TD3.load(tmp_path / "td3")
+    _as_format_1(tmp_path / "td3", content)
     assert TD3.load(tmp_path / "td3").updates == 0
+    TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
+    assert len(list((tmp_path / "td3").iterdir())) == 2
+
+
+def _as_format_1(path: Path, content: bytes) -> None:
+    """Converts an agent directory to the previous format."""
+    document = json.loads(content)
+    folder = path / document.pop("folder")
+    for part in folder.iterdir():
+        part.rename(path / part.name)
+    folder.rmdir()
+    del document["parts"], document["sha256"]
+    (path / "agent.json").write_text(json.dumps(document | {"format": 1}))
 
 
 def test_loading_an_agent_with_a_factory_requires_the_factory(tmp_path: Path) -> None:
