@@ -471,6 +471,7 @@ class Agent(Algorithm, Saved):
         if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must have layout {self.layout}; got {buffer.layout}")
         with self.lock:
+            self.policy.snapshot()  # threads that act during this call use the weights before it
             self._statistics.sync()
             metrics, weights = self.learner.learn(buffer, updates)
             self.policy.refresh(weights)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -70,6 +71,8 @@ class Buffer(Saved):
         if not isinstance(self.sampler.per_row, tuple):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
         self._places: np.ndarray | None = None  # indices of the last draw, `[K, B]`
+        self._drawn_from = 0  # `added` at the last draw
+        self._lock = threading.Lock()
         self._sampled = np.empty(0, np.float32)
 
     def __len__(self) -> int:
@@ -99,8 +102,9 @@ class Buffer(Saved):
                 the previous step's next observation.
             FloatingPointError: If a value is NaN or infinite as float32.
         """
-        self._incoming.pack(transitions)
-        self._store(self._incoming.parts, ended)
+        with self._lock:
+            self._incoming.pack(transitions)
+            self._store(self._incoming.parts, ended)
 
     def _store(self, parts: Transition, ended: Any) -> None:
         """Appends the rows of validated transitions `[N]`."""
@@ -143,19 +147,21 @@ class Buffer(Saved):
             )
         if not self.added:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
-        shape, count = (updates, batch_size), self._choices()
-        self._places = places = self.sampler.draw(count, shape)
-        if self._custom_sampler:
-            check_places(places, count, shape)
-        weights = self.sampler.weights(places)
-        if weights is not None:
-            check_weights(weights, shape)
-        return Sample(self._gather(places), weights)
+        with self._lock:
+            shape, count = (updates, batch_size), self._choices()
+            self._places = places = self.sampler.draw(count, shape)
+            self._drawn_from = self.added
+            if self._custom_sampler:
+                check_places(places, count, shape)
+            weights = self.sampler.weights(places)
+            if weights is not None:
+                check_weights(weights, shape)
+            return Sample(self._gather(places), weights)
 
     def feedback(self, per_row: Mapping[str, np.ndarray]) -> None:
         """Passes values for the rows of the last draw to the sampler.
 
-        Call it before adding more rows, which may overwrite the drawn ones.
+        Rows that were added since the draw keep the priorities of new rows.
 
         Args:
             per_row: Values `[updates, batch_size]` for each name in `sampler.per_row`. Values of
@@ -177,7 +183,10 @@ class Buffer(Saved):
                     f"{name} must have the shape {list(self._places.shape)} of the last draw; got "
                     f"{np.shape(values)}"
                 )
-        self.sampler.feedback(self._places, per_row)
+        with self._lock:
+            self.sampler.feedback(self._places, per_row)
+            if self.added > self._drawn_from:  # rows of another thread are still new
+                self._announce(min(self.added - self._drawn_from, self.capacity))
 
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
         """Draws samples as `draw` does, without their weights.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from eagerly.networks.tracing import traced
 class _SnapshotCache:
     """Caches the NumPy snapshot of an actor that supports snapshots.
 
-    Unless `refresh` supplies the weights, the snapshot is taken when it is first needed.
+    Threads may act while another thread trains: they use the snapshot of the last `refresh`.
 
     Attributes:
         version: Number of `refresh` calls. The snapshot changes only when this number does.
@@ -23,7 +24,8 @@ class _SnapshotCache:
 
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
-        self._cached: Any = None
+        self._cached: Any = None  # taken when it is first needed, then by `refresh`
+        self._first = threading.Lock()
         self.version = 0
         self._has_snapshot = hasattr(actor, "snapshot")
         # By width: observations may contain columns that only critics see.
@@ -41,8 +43,9 @@ class _SnapshotCache:
         return tuple(tf.convert_to_tensor(variable.value) for variable in self._actor.variables)
 
     def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
-        """Invalidates the snapshot. `weights` optionally supplies the actor's new weights."""
-        self._cached = self._actor.snapshot(weights) if weights else None
+        """Takes a new snapshot. `weights` optionally supplies the actor's new weights."""
+        if self._has_snapshot:
+            self._cached = self._actor.snapshot(*([weights] if weights else []))
         self.version += 1
 
     def snapshot(self) -> Any:
@@ -51,7 +54,9 @@ class _SnapshotCache:
         Later updates do not change the copy.
         """
         if self._cached is None and self._has_snapshot:
-            self._cached = self._actor.snapshot()
+            with self._first:
+                if self._cached is None:
+                    self._cached = self._actor.snapshot()
         return self._cached
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class RunningMoments(Saved):
     Attributes:
         count: Number of rows so far.
         mean: Their mean, `[size]`, float64.
+        lock: Held during an update. Hold it to read several attributes that belong together.
     """
 
     _saved = ("count", "mean", "_squares")
@@ -31,6 +33,7 @@ class RunningMoments(Saved):
         self.name, self.count = name, 0
         # float64, because rounding errors of a million additions in float32 would be too large.
         self.mean, self._squares = np.zeros(size), np.zeros(size)
+        self.lock = threading.RLock()
 
     def update(self, rows: np.ndarray) -> None:
         """Adds rows `[N, size]`, by the pairwise update of Chan, Golub and LeVeque 1983.
@@ -51,17 +54,24 @@ class RunningMoments(Saved):
             raise FloatingPointError(f"{self.name} must be finite; got {rows}")
         count = len(new)
         mean = new.mean(axis=0)
-        away = mean - self.mean
-        total = self.count + count
-        self._squares += np.square(new - mean).sum(axis=0)
-        self._squares += np.square(away) * (self.count * count / total)
-        self.mean += away * (count / total)
-        self.count = total
+        with self.lock:
+            away = mean - self.mean
+            total = self.count + count
+            self._squares += np.square(new - mean).sum(axis=0)
+            self._squares += np.square(away) * (self.count * count / total)
+            self.mean += away * (count / total)
+            self.count = total
+
+    def state(self) -> dict[str, Any]:
+        """Returns the moments."""
+        with self.lock:
+            return super().state()
 
     def inverse_deviation(self) -> np.ndarray:
         """Returns 1 / standard deviation, `[size]`, or 1 for constant dimensions."""
-        variance = self._squares / max(self.count, 1)
-        moving = np.sqrt(variance) > _CONSTANT * np.abs(self.mean)
+        with self.lock:
+            variance = self._squares / max(self.count, 1)
+            moving = np.sqrt(variance) > _CONSTANT * np.abs(self.mean)
         return np.asarray(np.where(moving, variance, 1.0) ** -0.5)
 
     def _check(self, values: dict[str, Any]) -> None:

@@ -74,12 +74,13 @@ class ObservationNormalization(keras.layers.Layer):
 
     def sync(self) -> None:
         """Sets the mean and scale that networks use from the moments of at least 2 observations."""
-        if self.count > 1:
-            last = slice(-len(self._scalable), None)
-            self.mean.assign(np.where(self._scalable, self.moments.mean[last], 0.0))
-            # Constant columns are shifted but not scaled.
-            scale = self.moments.inverse_deviation()[last]
-            self.scale.assign(np.where(self._scalable, scale, 1.0))
+        with self.moments.lock:
+            if self.count > 1:
+                last = slice(-len(self._scalable), None)
+                self.mean.assign(np.where(self._scalable, self.moments.mean[last], 0.0))
+                # Constant columns are shifted but not scaled.
+                scale = self.moments.inverse_deviation()[last]
+                self.scale.assign(np.where(self._scalable, scale, 1.0))
 
 
 class LastColumns(keras.layers.Layer):

@@ -388,9 +388,29 @@ def test_calls_of_act_and_observe_must_alternate(agent: Agent) -> None:
 def test_a_non_finite_action_is_named(agent: Agent) -> None:
     variable = agent.actor.network.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
+    agent.refresh()
     for act in (agent.act, agent.behavior().act):
         with pytest.raises(FloatingPointError, match=r"action must be finite; got .*nan"):
             act(np.ones((2, 4)))
+
+
+def test_acting_during_a_call_of_another_thread_uses_the_weights_before_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, buffer = shared_agent(name), filled_buffer()
+    observations, during = np.ones((3, 4), np.float32), []
+    agent.policy._cached = None  # as in a new agent
+
+    def learn(*_: object) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        for variable in agent.acting.variables:
+            variable.assign(variable.value + 0.1)
+            during.append(agent.act(observations))
+        return {}, []
+
+    monkeypatch.setattr(agent.learner, "learn", learn)
+    agent.train(buffer, 1)
+    assert all(np.array_equal(each, during[0]) for each in during)
+    assert not np.allclose(agent.act(observations), during[0])
 
 
 def test_acting_uses_the_trained_actor(name: str) -> None:

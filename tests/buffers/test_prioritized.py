@@ -246,3 +246,19 @@ def test_a_non_finite_error_is_rejected(kind: Any, value: float) -> None:
     with pytest.raises(FloatingPointError, match=f"got {value} for row 1 of update 2 in this call"):
         sampler.feedback(places, {"td_error": errors})
     np.testing.assert_array_equal(sampler.priorities(), before)
+
+
+def test_rows_that_another_thread_added_since_the_draw_have_priorities_of_new_rows() -> None:
+    def row(count: int) -> Transition:
+        ones = np.ones((count, 1))
+        return Transition(ones, ones, np.ones(count), np.ones(count), ones)
+
+    sampler = ProportionalSampler()
+    buffer = ReplayBuffer(4, 1, 1, sampler=sampler)
+    buffer.add(row(4))
+    buffer.draw(1, 64)
+    buffer.add(row(2))
+    buffer.feedback({"td_error": np.full((1, 64), 0.01, np.float32)})
+    sampler.draw(4, (1, 1))  # writes the priorities of new rows
+    first, second, third, fourth = sampler.priorities()
+    assert first == second == sampler.highest > third == fourth

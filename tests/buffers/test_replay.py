@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
-from eagerly.buffers import ReplayBuffer, RowLayout, Transition
+from eagerly.buffers import ReplayBuffer, RowLayout, Transition, UniformSampler
 
 
 def numbered(start: int, count: int) -> Transition:
@@ -197,3 +199,26 @@ def test_rows_are_stored_in_one_float32_array() -> None:
     buffer = ReplayBuffer(1_000_000, 17, 6)
     assert buffer._rows.nbytes == 168_000_000
     assert buffer._rows.flags.c_contiguous
+
+
+class AddingSampler(UniformSampler):
+    """Another thread adds a row while this sampler draws."""
+
+    buffer: ReplayBuffer
+    thread: threading.Thread
+
+    def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
+        self.thread = threading.Thread(target=self.buffer.add, args=(numbered(7, 1),))
+        self.thread.start()
+        self.thread.join(timeout=0.01)
+        assert self.thread.is_alive()  # it waits
+        return super().draw(count, shape)
+
+
+def test_rows_of_another_thread_are_added_after_a_draw() -> None:
+    sampler = AddingSampler()
+    sampler.buffer = buffer = ReplayBuffer(2, 2, 1, sampler=sampler)
+    buffer.add(numbered(1, 2))
+    assert set(buffer.sample(1, 50).observation[..., 0].ravel().tolist()) == {1.0, 2.0}
+    sampler.thread.join()
+    assert buffer.added == 3
