@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eagerly.agents import agent_name
+from eagerly.buffers import Replay
 from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError, UsageError
 from eagerly.export import runner
@@ -22,7 +23,7 @@ from eagerly.export.children import in_child
 from eagerly.export.examples import example_arrays, score_steps, write_arrays
 from eagerly.export.formats import Format, format_of
 from eagerly.export.model_card import CARD, after, model_card
-from eagerly.export.plan import EPISODES, ExportPlan, Gathered
+from eagerly.export.plan import EPISODES, WITHOUT_ENVIRONMENT, ExportPlan, Gathered
 from eagerly.export.policy_document import (
     description_of,
     facts_of,
@@ -77,6 +78,7 @@ def export_policy(
     which: str | None = None,
     out: str | Path,
     episodes: int | None = None,
+    buffer: Replay | None = None,
     trust: bool = False,
     **settings: Any,
 ) -> Exported:
@@ -87,17 +89,19 @@ def export_policy(
 
     The environment is played to gather examples and to compare returns. It is not needed if
     `episodes` is 0, the run's replay buffer has 1,000 observations, and the policy is not
-    recurrent.
+    recurrent. An agent from a custom loop needs no environment if its `buffer` is given.
 
     Args:
-        source: The run directory, or an agent; an agent requires `env=`.
+        source: The run directory, or an agent; an agent requires `env=` or `buffer=`.
         format: One of `FORMATS`.
         precision: "float32", "float16" or "int8". For int8, a policy that was trained without
             `quantize` is calibrated on observations of the replay buffer.
         which: "best" or "latest", as in `load_policy`.
         out: The directory to create.
         episodes: Number of episodes to play with the policy and again with the export, from the
-            run's evaluation seeds. 0 skips this comparison; None means 20, or 5 in float32.
+            run's evaluation seeds. 0 skips this comparison; None means 20, or 5 in float32, or 0
+            for an agent without `env`.
+        buffer: The replay buffer of an agent, for examples and calibration.
         trust: Whether to import code that the run directory names, as in `load_policy`.
         **settings: For an agent, the environment as `env=...`, and optionally `env_kwargs=...`
             and `wrapper=[...]`. For a run that a Python program started with an environment factory
@@ -117,14 +121,20 @@ def export_policy(
             f"which selects a policy of a run and must be None for an agent; got {which!r}"
         )
     if isinstance(source, str | Path):
+        if buffer is not None:
+            raise UsageError("buffer requires an agent: a run has its own replay buffer")
         run, saved = open_policy_run(Path(source), settings, trust=trust)
         policy = policy_of(run, which, saved)
     else:
-        run, policy = _run_of(source, settings), source.as_policy()
+        run, policy = _run_of(source, settings, buffer), source.as_policy()
+        if not settings.get("env"):
+            if episodes:
+                raise UsageError(f"episodes requires env=...; got {episodes} without env")
+            episodes = 0
     network = _network(policy, kind, precision)
     if episodes is None:
         episodes = EPISODES[precision]
-    plan = ExportPlan(run, policy, network, kind, format, precision, episodes)
+    plan = ExportPlan(run, policy, network, kind, format, precision, episodes, buffer)
     try:
         with terminated_by_signals():
             check_writable(out)
@@ -143,17 +153,25 @@ def export_policy(
         raise RunError(str(error)) from error
 
 
-def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
+def _run_of(agent: Agent, settings: Mapping[str, Any], buffer: Replay | None) -> Run:
     """Returns a run without a directory, with an agent's settings.
 
     Raises:
-        RunError: If the environment is missing, or a setting is unknown or invalid.
+        RunError: If both environment and buffer are missing, the buffer cannot replace the
+            environment, or a setting is unknown or invalid.
     """
+    if buffer is not None and (buffer.layout != agent.layout or not buffer.added):
+        raise UsageError("buffer must be a replay buffer of this agent with at least one row")
     if not settings.get("env"):
-        raise UsageError(
-            "exporting an agent requires its environment, which is played to collect examples: "
-            "call export_policy(agent, env=..., ...) with an id, a class or a function"
-        )
+        in_episodes = agent.config.remembers or agent.observations.images
+        if buffer is None or in_episodes:
+            why = ", which is recurrent or sees images," if in_episodes else ""
+            raise UsageError(
+                f"exporting this agent{why} requires its environment, which is played to "
+                "collect examples: call export_policy(agent, env=..., ...) with an id, a class or "
+                "a function" + ("" if in_episodes else ", or pass buffer=... instead")
+            )
+        settings = {**settings, "env": WITHOUT_ENVIRONMENT}
     try:
         config = RunConfig(**with_tuples({"seed": agent.seed, **settings}))
     except (TypeError, ValueError) as error:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eagerly.buffers import Replay
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.calibration import calibrated
@@ -33,6 +34,7 @@ from eagerly.training.evaluation import Evaluation, evaluation_seeds
 
 _log = logging.getLogger(__name__)
 CALIBRATION_ROWS = 10_000
+WITHOUT_ENVIRONMENT = "custom training loop"  # in place of the name of an environment
 EPISODES = {"float32": 5, "float16": 20, "int8": 20}
 
 
@@ -65,6 +67,7 @@ class ExportPlan:
         format: The name of the format.
         precision: The precision.
         episodes: Number of episodes to play with the policy, and again with the export.
+        buffer: The replay buffer of an agent, if given.
     """
 
     run: Run
@@ -74,29 +77,37 @@ class ExportPlan:
     format: str
     precision: str
     episodes: int
+    buffer: Replay | None = None
 
     def read_replay(self) -> np.ndarray:
         """Reads observations `[n, O]` of the replay buffer, for examples and calibration.
 
-        Returns no rows for an agent, images, a run without a replay buffer, or a policy whose
+        Returns no rows for images, an agent or run without a replay buffer, or a policy whose
         examples are whole episodes: a recurrent policy, or one whose preprocessing the runner
-        repeats. A replay buffer that cannot be read also yields no rows, unless it is needed for
-        calibration.
+        repeats. A run's replay buffer that cannot be read also yields no rows, unless calibration
+        needs it.
 
         Raises:
             RunError: If calibration needs the replay buffer and it cannot be read.
         """
-        # An agent has no replay buffer. Rows with images contain only the newest frames.
+        size = self.policy.observation_size
+        if self.buffer is not None and not (self.policy.remembers or self._has_images):
+            buffer, count = self.buffer, CALIBRATION_ROWS if self._calibrates else COUNT
+            first = buffer.oldest if buffer.added > buffer.permanent else 0
+            numbers = spread(np.arange(first, buffer.added), count)
+            rows = np.concatenate([buffer.rows(number, number + 1) for number in numbers])
+            return np.asarray(buffer.layout.unpack(rows).observation)[:, -size:]
+        # Rows with images contain only the newest frames.
         is_unused = self._has_images or (self._in_episodes and not self._calibrates)
         if self.run.is_new or is_unused:
-            return np.zeros((0, self.policy.observation_size), np.float32)
+            return np.zeros((0, size), np.float32)
         if self._calibrates:
             return replayed_rows(self.run, *self._spaces(), CALIBRATION_ROWS)
         try:
             rows = replayed_rows(self.run, *self._spaces(), COUNT)
             why = f"{self.run.path} has no replay buffer"
         except RunError as error:  # the policy can be exported without a replay buffer
-            rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
+            rows, why = np.zeros((0, size), np.float32), str(error)
         if not len(rows):
             _log.warning("%s: all examples come from episodes of the policy", why)
         return rows
@@ -112,7 +123,8 @@ class ExportPlan:
         Raises:
             RunError: If the run's environment does not exist, or its name refers to untrusted code.
         """
-        if not self.episodes and len(replayed) >= COUNT and not self._in_episodes:
+        has_none = self.run.config.env == WITHOUT_ENVIRONMENT
+        if has_none or (not self.episodes and len(replayed) >= COUNT and not self._in_episodes):
             return None
         return self.run.evaluation_environment()
 

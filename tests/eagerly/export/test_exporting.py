@@ -27,7 +27,7 @@ from eagerly.export.model_card import model_card
 from eagerly.training.signals import Terminated
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount
-from tests.helpers import edit_sealed, gone
+from tests.helpers import buffer_for, edit_sealed, filled_buffer, gone, small_agent
 from tests.small_runs import train_in
 
 BLOCKED = ("eagerly", "tensorflow", "keras", "gymnasium", "scipy")
@@ -468,6 +468,34 @@ def test_an_agent_of_a_class_in_a_function_can_be_exported() -> None:
 
     agent = Local(gymnasium.make("Pendulum-v1"), hidden_sizes=(4,))
     assert exporting._run_of(agent, {"env": "Pendulum-v1"}).agent == "Local"
+
+
+def test_an_agent_is_exported_from_its_replay_buffer_without_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work_here(monkeypatch)
+    agent, buffer = small_agent("td3"), filled_buffer(30)
+    made = export_policy(agent, buffer=buffer, format="c", precision="int8", out=tmp_path / "x")
+    assert made.measured["examples"] == 30
+    assert made.measured["returns"] is None
+    with np.load(made.path / "examples.npz") as file:
+        examples = file["observation"]
+    assert np.array_equal(examples, buffer.layout.unpack(buffer.rows(0, 30)).observation)
+    assert "custom training loop" in (made.path / "MODEL_CARD.md").read_text()
+
+
+def test_an_agent_requires_an_environment_or_its_buffer(out: Path) -> None:
+    agent, options = small_agent("td3"), {"format": "c", "out": out}
+    recurrent = small_agent("td3", memory="gru", memory_units=4, sequence_length=3)
+    for refused, more, message in (
+        (agent, {}, "requires its environment, .* or pass buffer="),
+        (agent, {"buffer": agent.replay_buffer(9)}, "this agent with at least one row"),
+        (agent, {"buffer": filled_buffer(3), "episodes": 2}, "episodes requires env"),
+        (recurrent, {"buffer": buffer_for(recurrent, 9)}, "recurrent or sees images, requires"),
+        ("runs/any", {"buffer": filled_buffer(3)}, "buffer requires an agent"),
+    ):
+        with pytest.raises(RunError, match=message):
+            export_policy(refused, **options, **more)
 
 
 def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
