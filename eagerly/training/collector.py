@@ -256,8 +256,10 @@ class Collector:
         Args:
             ahead: Number of steps in flight, which precede these.
         """
+        if not self._warming_up:
+            return 0
         if self._whole_episodes:
-            return self._rollout_steps if self._warming_up else 0
+            return self._rollout_steps
         steps = self.steps + ahead
         return max(0, -((steps - self._warmup_steps) // len(self.environments)))
 
