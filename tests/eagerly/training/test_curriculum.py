@@ -123,7 +123,7 @@ def test_changes_are_merged_and_equal_values_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [np.float32(1), float("nan"), (1, 2), {1: 2}, "\ud800", {1}], ids=repr
+    "value", [np.float32(1), float("nan"), (1, 2), {1: 2}, "\ud800", {1}], ids=ascii
 )
 def test_values_that_json_cannot_represent_are_rejected(value: Any) -> None:
     with pytest.raises(TypeError, match="set_env_kwargs: drag must be a finite number, a boolean"):
@@ -153,7 +153,7 @@ def test_only_repeatable_callback_methods_change_arguments() -> None:
         {"evaluations": "shared"},
         LAG | {"steps": 3000},
         LAG | {"collectors": "processes"},
-        {"num_envs": 2, "collectors": "processes", "memory": "gru", "memory_units": 8},
+        {"num_envs": 2, "collectors": "processes", "memory": "gru", "steps": 500},
     ],
     ids=["one", "shared", "lag", "lag in processes", "recurrent in processes"],
 )
