@@ -158,10 +158,16 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     return ""
 
 
-def spelling_suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns a question with the most similar name, such as "Did you mean Resize?", or ""."""
+def spelling_suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Returns a question with the most similar name, such as "Did you mean Resize?", or "".
+
+    Args:
+        name: The unknown name.
+        known: The names that exist.
+        cutoff: Smallest similarity, in [0, 1].
+    """
     names = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), names, n=1)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
     return f"Did you mean {names[near[0]]}?" if near else ""
 
 

@@ -25,6 +25,7 @@ from eagerly.importing import (
 from eagerly.suggestions import spelling_suggestion
 
 Wrap = Callable[..., gymnasium.Env[Any, Any]]
+_MODULES = "eagerly.wrappers", "gymnasium.wrappers"  # suggested for similar names
 WRAPPER_FORM = "module:factory or module:factory(name=value, ...)"
 
 
@@ -108,7 +109,8 @@ def _found(name: str, run_dir: Path | None) -> NamedWrapper:
         package = module if is_local(module) else ""
         imported: Any = import_module(module)
     except (ImportError, ValueError) as error:
-        raise UsageError(f"{what} cannot be imported: {error}") from error
+        hint = spelling_suggestion(module, _MODULES, cutoff=0.85)
+        raise UsageError(f"{what} cannot be imported: {error}. {hint}".rstrip(". ")) from error
     try:
         factory = import_object(module, attribute, what)
     except ValueError as error:

@@ -132,6 +132,8 @@ def test_an_episode_depends_only_on_its_seed_and_actions() -> None:
         ("eagerly.wrappers:RateLimit(change=1, x=2)", "unexpected keyword argument 'x'.$"),
         ("eagerly.wrappers:__all__", "must be a class or function; got <class 'list'>"),
         ("nowhere.to_be:found", "wrapper 'nowhere.to_be:found' cannot be imported: No module"),
+        ("gymnasium.wraper:X", r"'gymnasium\.wraper'\. Did you mean gymnasium\.wrappers\?$"),
+        ("my_wrappers:X", r"No module named 'my_wrappers'\. Install it, .* to PYTHONPATH$"),
         ("subprocess:Popen(args='x')", "is part of the standard library"),
         ("wrap", f"wrapper must be {WRAPPER_FORM}; got 'wrap'".replace("(", r"\(")[:60]),
         ("factory tests.toys:Wrap", "from the Python factory tests.toys:Wrap: pass all wrappers"),

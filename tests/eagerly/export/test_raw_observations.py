@@ -23,6 +23,7 @@ from eagerly.export.verification import runner_of
 from eagerly.wrappers import Resize
 from tests import toys
 from tests.eagerly.export.here import work_here
+from tests.small_runs import train_in
 
 toys.register()
 BOX = gymnasium.spaces.Box(-1.0, 1.0, (2, 3))
@@ -154,3 +155,21 @@ def test_large_raw_observations_yield_fewer_examples() -> None:
     assert EpisodeRecorder(policy, *layout, large).most == 11
     assert EpisodeRecorder(policy, *layout, RawObservations(toys.Counting())).most == MAX_STEPS
     assert EpisodeRecorder(policy, *layout).most == 20_000
+
+
+@pytest.mark.long
+def test_a_run_with_local_wrappers_is_exported_by_child_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_rewards.py").write_text(
+        "import gymnasium\n"
+        "def more(env, by):\n"
+        "    return gymnasium.wrappers.TransformReward(env, lambda reward: reward + by)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    wrapper = ["my_rewards:more(by=1)", LIMIT, STACK]
+    train_in(tmp_path / "run", env="Pendulum-v1", wrapper=wrapper)
+    exported = export_policy(tmp_path / "run", format="c", out=tmp_path / "x", episodes=2)
+    returns = exported.measured["returns"]
+    assert returns["exported"]["returns"] == pytest.approx(returns["policy"]["returns"], rel=0.01)
+    assert json.loads((exported.path / "policy.json").read_text())["preprocessing"]["shape"] == [3]
