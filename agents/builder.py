@@ -26,7 +26,6 @@ from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.models import CriticModel, Model
-from eagerly.networks.moments import RunningMoments
 from eagerly.networks.quantization_ranges import Quantization
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
@@ -85,29 +84,18 @@ class ModelBuilder:
         """Selects what the actor sees of observations `[B, O]`; None if it sees everything."""
         if not self.config.critic_entries:
             return None
-        normalization = None
-        if self.normalization is not None:
-            moments = self.normalization.moments
-            normalization = self.new_normalization(self.observations.actor, moments)
-        return LastColumns(self.observations.actor.size, normalization, self.config.variable_dtype)
+        return LastColumns(
+            self.observations.actor.size, self.normalization, self.config.variable_dtype
+        )
 
-    def new_normalization(
-        self, observations: Observations | None = None, moments: RunningMoments | None = None
-    ) -> ObservationNormalization | None:
-        """Creates a separate observation normalization, or None if the settings disable it.
-
-        Args:
-            observations: The layout to normalize; by default, that of all observations.
-            moments: As in `ObservationNormalization`.
-        """
+    def new_normalization(self) -> ObservationNormalization | None:
+        """Creates a separate observation normalization, or None if the settings disable it."""
         if not self.config.normalize_observations:
             return None
-        observations = observations or self.observations
         return ObservationNormalization(
-            observations.size,
-            scalable=observations.scalable,
+            self.observations.size,
+            scalable=self.observations.scalable,
             dtype=self.config.variable_dtype,
-            moments=moments,
         )
 
     def models(self, suffix: str = "") -> tuple[Model, CriticModel]:
@@ -117,8 +105,7 @@ class ModelBuilder:
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
-            spaces = self._own_spaces(self.observations)
-            actor, critic = made(config.models, "models", spaces, self._word(Stream.ACTOR))
+            actor, critic = self._made("models", self.observations, self._word(Stream.ACTOR))
             more = self.custom_arguments()
             adapted = CustomActor(actor, name=names[0], **more)
             return adapted, CustomCritic([critic], self._count(), name=names[1], **more)
@@ -185,9 +172,9 @@ class ModelBuilder:
         if self.columns is not None and encoder is not None:
             raise ValueError("critic_entries requires an actor with a separate encoder; got one")
         if config.actor:
-            model = made(config.actor, "actor", self._own_spaces(observations), seed)
-            more = {"observations": observations.size, "normalization": normalization}
-            return CustomActor(model, name=name, **self.custom_arguments() | more)
+            more: dict[str, Any] = {"observations": observations.size, "columns": None}
+            more = self.custom_arguments() | more | {"normalization": normalization}
+            return CustomActor(self._made("actor", observations, seed), name=name, **more)
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
         front = self._front(seed, encoder, observations, normalization)
         if front is None:
@@ -207,12 +194,8 @@ class ModelBuilder:
         if config.critic:
             count = self._count()
             seeds = range(seed, seed + count)
-            spaces = self._own_spaces(self.observations)
-            models = (made(config.critic, "critic", spaces, each) for each in seeds)
-            more = self.custom_arguments()
-            if self.observations.actor is not self.observations:
-                more["columns"] = self.observations.space_columns
-            return CustomCritic(models, count, name=name, **more)
+            models = (self._made("critic", self.observations, each) for each in seeds)
+            return CustomCritic(models, count, name=name, **self.custom_arguments())
         parts = config.networks() | config.critics()
         parts |= {"seed": seed, "name": name, "masked": self.observations.masked}
         front = self._front(seed, encoder, self.observations, self.normalization)
@@ -236,9 +219,10 @@ class ModelBuilder:
     def _count(self) -> int:
         return int(self.config.critics().get("n_critics", 1))
 
-    def _own_spaces(self, observations: Observations) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """Returns the spaces for custom factories, without entries that their networks ignore."""
-        return observations.kept_space, self.spaces[1]
+    def _made(self, role: str, observations: Observations, seed: int) -> Any:
+        """Calls a custom factory with spaces that lack the entries that its networks ignore."""
+        spaces = observations.kept_space, self.spaces[1]
+        return made(getattr(self.config, role), role, spaces, seed)
 
     def _encoder(self, observations: Observations, normalization: Any) -> Encoder:
         return Encoder(
@@ -272,6 +256,7 @@ class ModelBuilder:
             "head": self._head(squashes=False),
             "normalization": self.normalization,
             "dtype": self.config.variable_dtype,
+            "columns": self.observations.space_columns,
         }
 
     def _head(self, *, squashes: bool = True) -> ActionHead:

@@ -82,6 +82,13 @@ class ObservationNormalization(keras.layers.Layer):
                 scale = self.moments.inverse_deviation()[last]
                 self.scale.assign(np.where(self._scalable, scale, 1.0))
 
+    def of_last(self, size: int) -> ObservationNormalization:
+        """Returns a layer that normalizes the last columns alone, `[..., size]`."""
+        scalable = self._scalable[-size:]
+        return ObservationNormalization(
+            size, scalable=scalable, dtype=self.variable_dtype, moments=self.moments
+        )
+
 
 class LastColumns(keras.layers.Layer):
     """Maps observations to their last columns, which the actor sees, and normalizes these.
@@ -90,15 +97,19 @@ class LastColumns(keras.layers.Layer):
 
     Args:
         size: The number of columns that the actor sees.
-        normalization: Normalizes these columns; None if they are not normalized.
+        normalization: Normalizes whole observations; None if they are not normalized.
         dtype: Dtype of the networks' variables.
+
+    Attributes:
+        normalization: Normalizes the columns that the actor sees, or None.
     """
 
     def __init__(
         self, size: int, normalization: ObservationNormalization | None, dtype: str
     ) -> None:
         super().__init__(name="last_columns", dtype=dtype, autocast=False)
-        self._size, self.normalization = size, normalization
+        self._size = size
+        self.normalization = None if normalization is None else normalization.of_last(size)
         self.built = True
 
     def call(self, observations: tf.Tensor) -> tf.Tensor:

@@ -133,8 +133,10 @@ class Observations:
         self.actor = Observations(space, masked, hidden) if of_critics else self
 
     @property
-    def space_columns(self) -> np.ndarray:
-        """The columns of a row `[O - M]`, without its mask, in the order of the space."""
+    def space_columns(self) -> np.ndarray | None:
+        """The columns `[O - M]` in the order of the space; None if rows have this order."""
+        if self.actor is self:
+            return None
         entries = [self.entries[index] for index in np.argsort(self._places)]
         return np.concatenate([np.arange(entry.start, entry.stop) for entry in entries])
 
