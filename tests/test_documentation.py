@@ -46,6 +46,7 @@ SMALLER = {
     '"replay_ratio": 0.05, "updates_per_call": 10': '"replay_ratio": 0.01, "updates_per_call": 2',
     '"sequence_length": 8': '"sequence_length": 3',
     "TD3(env, ": 'TD3(env, mode="eager", ',
+    "TD3(*spaces, ": 'TD3(*spaces, mode="eager", ',
     "(2,)), actor=": '(2,)), mode="eager", actor=',
     "updates=50": "updates=2",
     "updates=10)": "updates=2)",
