@@ -37,8 +37,8 @@ def load_policy(
     """Loads a policy from the newest checkpoint of a run.
 
     Only the actor's weights and the evaluations are read, and no environment is created. A built-in
-    actor runs in NumPy, without importing TensorFlow or a custom agent. A custom actor runs in
-    TensorFlow.
+    actor runs in NumPy, without importing TensorFlow, a custom agent or a custom critic. A custom
+    actor runs in TensorFlow.
 
     Args:
         run_dir: The run directory.
@@ -66,7 +66,7 @@ def load_policy(
 def open_policy_run(
     path: Path, settings: Mapping[str, Any], *, trust: bool = False
 ) -> tuple[Run, Checkpoint | None]:
-    """Opens a run to load its policy. A custom agent with a built-in actor is not imported.
+    """Opens a run to load its policy. If its actor is built in, no other custom code is imported.
 
     Args:
         path: The run directory.
@@ -91,7 +91,7 @@ def policy_of(run: Run, which: str | None, saved: Checkpoint | None = None) -> P
 
 
 def _without_import(path: Path, trusted: bool) -> tuple[Run | None, Checkpoint | None]:
-    """Opens the run of a custom agent that acts with a built-in actor, without importing the agent.
+    """Opens the run of a custom agent or critic with a built-in actor, without importing them.
 
     Returns:
         The run, with the built-in settings that describe the actor, or None for other runs; and its
@@ -99,7 +99,7 @@ def _without_import(path: Path, trusted: bool) -> tuple[Run | None, Checkpoint |
     """
     document = read_document_of(path)
     agent, settings = document["agent"], document["settings"]
-    if agent in agent_names():
+    if agent in agent_names() and not settings.get("critic"):
         return None, None
     saved = required_checkpoint(path, with_replay=False)
     with _as_run_error(path):
