@@ -47,6 +47,7 @@ EXPORTS = {
     "C, int8": ("plain", "c", "int8"),
     "GRU, LiteRT, float32": ("memory", "litert", "float32"),
     "GRU, ONNX": ("memory", "onnx", "float32"),
+    "GRU, C, float32": ("memory", "c", "float32"),
 }
 Call = Callable[[], Any]
 

@@ -24,6 +24,7 @@ from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.operations import ACTIVATIONS
 from eagerly.spaces import Actions, Entry
 from tests.eagerly.export.drawn import EMBEDDING, acting, actor, int8_rows, quantised
+from tests.helpers import ROOT
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
 STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")
@@ -271,6 +272,20 @@ def test_the_header_names_the_index_of_each_entry(tmp_path: Path) -> None:
         "#define POLICY_ENTRY_TOOL 7 /* tool: one-hot, 1 to 3, 0 to 1 */",
     ]
     c.compiled(tmp_path, tmp_path / "policy.so", flags=STRICT)
+
+
+@needs_compiler
+def test_the_documented_program_with_a_recurrent_policy_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "microcontrollers.md").read_text()
+    program = re.search(r"```c title=main.c\n(.*?)```", text, re.S)
+    assert program is not None
+    (tmp_path / "main.c").write_text(program[1])
+    memory = MemoryCore(kind="gru", units=8)
+    network = actor(observation_size=2, head=ActionHead(1), encoder=memory)
+    c.convert(network, "float32", tmp_path, low=LOW[:1], high=-LOW[:1])
+    made = c.compiled(tmp_path, tmp_path / "main", "main.c", flags=STRICT)
+    done = subprocess.run([made], stdout=-1, text=True, check=True)
+    assert re.fullmatch(r"return -\d+\.\d\n", done.stdout)
 
 
 @needs_compiler
