@@ -21,10 +21,10 @@ import numpy as np
 from eagerly.export import c_source as source
 from eagerly.export import calibration
 from eagerly.export.c_functions import act, header, integer_network
-from eagerly.export.c_network import STATES, float_network
+from eagerly.export.c_network import float_network
 from eagerly.export.integers import plan
 from eagerly.export.interface import common_refusal, described, inputs, outputs
-from eagerly.policies.architecture import ActorArchitecture, MemoryCore
+from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.spaces import Entry
@@ -37,12 +37,9 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     """Returns why an actor cannot be exported to C, or None if it can."""
     if reason := common_refusal("c", PRECISIONS, architecture, precision):
         return reason
-    encoder, head = architecture.encoder, architecture.head
     if architecture.pixels.any():
         return "C supports only numeric and discrete observations; this actor has images"
-    if isinstance(encoder, MemoryCore) and encoder.kind not in STATES:
-        return f"C supports only {' and '.join(STATES)} cores; this actor has {encoder.kind}"
-    if head.choices and precision == "int8":
+    if architecture.head.choices and precision == "int8":
         return "C supports discrete actions only in float32"
     if precision == "int8":
         return calibration.refusal(architecture)

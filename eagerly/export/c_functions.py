@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from eagerly.export import c_source as source
-from eagerly.export.c_network import SIZES, STATES, arguments, network_signature
+from eagerly.export.c_memory import state_parts
+from eagerly.export.c_network import SIZES, arguments, network_signature
 from eagerly.export.integers import IntegerLayer, IntegerPlan
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
 from eagerly.policies.heads import ActionHead
@@ -35,15 +36,6 @@ def _indices(entries: Sequence[Entry]) -> Iterator[str]:
             values = f"one-hot, {values}"
         about = source.plain(f"{entry.path}: {values}")
         yield f"#define POLICY_ENTRY_{name} {entry.start} /* {about} */"
-
-
-def _state(architecture: ActorArchitecture) -> dict[str, int]:
-    """Returns the parts of `policy_state` and their sizes; empty if the actor is not recurrent."""
-    if not isinstance(core := architecture.encoder, MemoryCore):
-        return {}
-    return {"previous_action": architecture.head.size} | dict.fromkeys(
-        STATES[core.kind], core.units
-    )
 
 
 def _act_signature(architecture: ActorArchitecture) -> str:
@@ -89,7 +81,7 @@ def header(
             "#define POLICY_OUTPUT_ZERO_POINT 0",
         ]
         units = "/* Maps a scaled observation to an action in [-1, 1], both as integers. */"
-    if state := _state(architecture):
+    if state := state_parts(architecture):
         lines += ["", source.state(state)]
     return source.HEADER.format(
         include="" if integers is None else "#include <stdint.h>\n\n",
@@ -152,7 +144,7 @@ def act(
         low: `[C + k]`, float64, lower bounds of the actions and the first value of each choice.
         high: `[C + k]`, float64, upper bounds.
     """
-    head, state = network.architecture.head, _state(network.architecture)
+    head, state = network.architecture.head, state_parts(network.architecture)
     parts, before, given = list[str](), list[str](), "observation"
     x, action = "observation[i]", "action[i]" if not head.choices else "output[i]"
     if network.architecture.normalized or head.continuous:

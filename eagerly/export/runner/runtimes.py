@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ class _C:
         self._states = [shape for name, shape in shapes.items() if name.startswith("next_state_")]
         self._call.argtypes = [row, row, reward, row] if self._states else [row, row]
         self._call.restype = None
-        sizes = [shape[1] for shape in shapes.values()][: len(shapes) - len(self._states)]
+        sizes = [shape[1] for shape in list(shapes.values())[: len(shapes) - len(self._states)]]
         self._dtype, self._shape = np.dtype(given["dtype"]), (1, sum(sizes))
         self._ends = np.cumsum(sizes)[:-1]  # continuous actions and logits are one array
 
@@ -143,10 +144,13 @@ class _C:
             return np.split(output, self._ends, axis=1) if len(self._ends) else [output]
         # `policy_state` contains only floats, the previous action first.
         action, reward, *parts = given[1:]
-        state = np.concatenate([action, *parts], axis=1, dtype=np.float32)
+        state = np.concatenate([action, *(part.reshape(1, -1) for part in parts)], axis=1)
         self._call(state.ctypes.data, row.ctypes.data, float(reward[0]), output.ctypes.data)
-        ends = np.cumsum([action.shape[1], *(shape[1] for shape in self._states)])
-        states = np.split(state, ends, axis=1)[1:-1]
+        states, at = [], action.shape[1]
+        for shape in self._states:
+            stop = at + math.prod(shape)
+            states.append(state[0, at:stop].reshape(shape))
+            at = stop
         return [*np.split(output, self._ends, axis=1), *states]
 
 

@@ -328,8 +328,8 @@ def test_the_header_compiles_as_c_plus_plus(memory: MemoryCore | None, tmp_path:
         ),
         (
             {"encoder": MemoryCore(kind="attention", units=4)},
-            "float32",
-            "C supports only gru and lstm cores; this actor has attention$",
+            "int8",
+            "an actor with encoders or a recurrent core cannot be quantized",
         ),
         (
             {"head": ActionHead(0, (3, 2))},

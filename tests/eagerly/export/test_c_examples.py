@@ -72,12 +72,14 @@ def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
     [
         ("gru", {"normalized": True, "layer_norm": True}),
         ("lstm", {"sizes": (), "dtype": "float64"}),
+        ("attention", {"activation": "silu"}),
     ],
 )
 def test_a_recurrent_policy_equals_numpy_over_1000_steps(
     kind: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    network = actor(encoder=MemoryCore(kind=kind, units=7), **settings)
+    memory = MemoryCore(kind=kind, units=6, heads=2, length=9)
+    network = actor(encoder=memory, **settings)
     c.convert(network, "float32", tmp_path, low=LOW, high=HIGH)
     begins = np.isin(np.arange(1000), (0, 600, 601))
     rewards = np.where(begins, 0, np.random.default_rng(1).normal(size=1000)).astype(np.float32)
@@ -90,7 +92,8 @@ def test_a_recurrent_policy_equals_numpy_over_1000_steps(
     assert done.stdout.startswith("0 of 1000 rows differ, largest difference ")
     assert done.returncode == 0
     text = (tmp_path / "policy.c").read_text()
-    forgetful = text.replace("state->hidden[i] = 0.0f", "state->hidden[i] += 0.0f")
+    part = "count" if kind == "attention" else "hidden"
+    forgetful = text.replace(f"state->{part}[i] = 0.0f", f"state->{part}[i] += 0.0f")
     (tmp_path / "policy.c").write_text(forgetful)
     assert played(tmp_path, ("-std=c99",)).returncode == 1
 

@@ -380,6 +380,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         ("td7", "c", "float32"),
         ("gru", "c", "float32"),
         ("lstm", "c", "float32"),
+        ("attention", "c", "float32"),
         ("dict and mask", "c", "float32"),
         ("choices with mask", "c", "float32"),
         ("td7", "litert", "float16"),

@@ -549,7 +549,7 @@ def test_replaying_works_from_any_directory_and_with_closed_streams(tmp_path: Pa
 @needs_compiler
 @pytest.mark.parametrize(
     ("action", "settings"),
-    [(UNEVEN, {"memory": "gru"}), (ACTIONS, {"memory": "lstm"}), (ACTIONS, NORMALIZED)],
+    [(UNEVEN, {"memory": "gru"}), (ACTIONS, {"memory": "attention"}), (ACTIONS, NORMALIZED)],
 )
 def test_episodes_of_a_c_policy_match_the_policy(
     action: gymnasium.Space, settings: dict[str, Any], tmp_path: Path
