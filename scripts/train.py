@@ -345,10 +345,11 @@ def _overrides(history: Iterable[Mapping[str, Any]]) -> str:
 
 def _hardware(config: RunConfig) -> str:
     """Returns what the setting `hardware` implies for this run, as text."""
-    waits = "never waits for updates" if config.policy_lag else "waits during each call of updates"
+    waits = "collected during" if config.policy_lag else "alternating with"
     return (
-        f"1 instance, never checked, no time limit for reset; rounds of {config.rollout_steps} "
-        f"steps, {waits} ({config.updates_per_call} per call); a resumed run starts a new episode"
+        "1 instance, never checked, no time limit for reset, compiled first; rounds of "
+        f"{config.rollout_steps} steps, {waits} updates ({config.updates_per_call} per call); "
+        "a resumed run starts a new episode"
     )
 
 
