@@ -167,8 +167,8 @@ class RunConfig(Settings):
     )
     wrapper: tuple[str | Callable[..., Any], ...] = setting(
         (),
-        "Wrapper of the environment, such as 'gymnasium.wrappers:FrameStackObservation("
-        "stack_size=4)'; can be repeated, the first is the innermost (docs/wrappers.md)",
+        "Wrapper of the environment, such as 'eagerly.wrappers:RateLimit(change=0.1)'; can be "
+        "repeated, the first is the innermost (docs/wrappers.md)",
         longest=32,
         names="module:factory or module:factory(name=value, ...)",
         repeatable=True,
