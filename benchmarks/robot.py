@@ -82,9 +82,9 @@ class RobotPendulum(gymnasium.Env[np.ndarray, np.ndarray]):
         self._socket.connect(("127.0.0.1", port))
         self._number = -1
 
-    def _newest(self) -> np.ndarray:
+    def _newest(self, seconds: float = _SILENCE) -> np.ndarray:
         """Waits for the next observation. If several have arrived, returns the last."""
-        self._socket.settimeout(_SILENCE)
+        self._socket.settimeout(seconds)
         message = self._socket.recv(64)
         self._socket.setblocking(False)
         try:
@@ -95,10 +95,14 @@ class RobotPendulum(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.array(values, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Returns the current observation. The robot continues to move."""
+        """Waits for the robot and returns its current observation. The robot continues to move."""
         super().reset(seed=seed)
-        self._socket.send(_ACTION.pack(-1, 0.0))  # tells the robot this address
-        return self._newest(), {}
+        while True:
+            try:
+                self._socket.send(_ACTION.pack(-1, 0.0))  # tells the robot this address
+                return self._newest(0.5), {}
+            except (TimeoutError, ConnectionRefusedError):
+                time.sleep(0.1)
 
     def step(self, action: np.ndarray) -> Any:
         """Sends an action and waits for the next period."""

@@ -137,9 +137,7 @@ def main(
         "updates until the kill": records[begins : first[-1]],
         "killed and starting again": records[first[-1] : last[0]],
         "updates of the resumed run": records[last[0] : last[-1] - held],
-        "control: a program that only answers": others[
-            np.flatnonzero(others["based_on"] >= 0)[0] :
-        ],
+        "control: only answers": others[np.flatnonzero(others["based_on"] >= 0)[0] :],
     }
     found = {name: summary(part, hertz) for name, part in parts.items() if len(part)}
     say(json.dumps(found, indent=1))

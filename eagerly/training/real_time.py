@@ -13,7 +13,7 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Replay, Transition
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 
 # Seconds after which a thread that executes Python code is interrupted if another one waits
 # (default: 0.005). The acting thread waits several times per step.
@@ -33,13 +33,18 @@ def compile_programs(agent: Agent, updates_per_call: int, updates: int = 0) -> N
         updates: Number of updates made before, which determines the intervals due in a call.
 
     Raises:
-        RunError: If no temporary file can be written.
+        RunError: If no temporary file can be written, or `updates_per_call` does not fit the agent.
     """
     learner, period = agent.learner, math.lcm(*agent.intervals)
     variables = [v for group in agent.checkpoint.groups.values() for v in group.values()]
     variables.append(agent.rewards.scale)
     saved = [(variable, variable.numpy()) for variable in variables]
     state = agent.state()
+    learner.updates = updates
+    try:
+        learner.check_call(updates_per_call)
+    except ValueError as error:
+        raise UsageError(f"--updates-per-call: {error}") from error
     try:
         actions = _act(agent)
         buffer = _constant_buffer(agent, actions)

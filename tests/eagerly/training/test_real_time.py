@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -232,3 +233,11 @@ def test_a_stop_while_the_environment_waits_for_its_reset_saves_the_last_round(
     # The episode of 40 steps ends in the third round of 16 steps.
     assert (stopped.steps, stopped.stop_reason) == (32, "a person has left")
     assert published(tmp_path / "run")[-1].steps == 32
+
+
+def test_a_call_that_does_not_fit_the_agent_is_reported() -> None:
+    spaces = Single.observation_space, Single.action_space
+    agent = TD3(*spaces, hidden_sizes=(8,), mode="eager")
+    agent.learner._copied = [SimpleNamespace(copy_every=250)]  # as in TD7
+    with pytest.raises(RunError, match="--updates-per-call: updates per call must divide 250"):
+        compile_programs(agent, 20)
