@@ -71,7 +71,16 @@ SHIPPED = {*MAY_IMPORT, "scripts"}
 MAY_IMPORT |= {"scripts": SHIPPED, "benchmarks": SHIPPED, "eagerly": SHIPPED}
 FOLDERS = tuple(MAY_IMPORT)
 HOMES = {name: ROOT / name if name in CORE else ROOT / "eagerly" / name for name in FOLDERS[:-1]}
-BUFFERS_MAY_USE = {"__future__", "collections", "dataclasses", "enum", "math", "typing", "numpy"}
+BUFFERS_MAY_USE = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "enum",
+    "math",
+    "numpy",
+    "threading",
+    "typing",
+}
 
 
 def files(folder: str) -> list[Path]:
