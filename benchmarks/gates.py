@@ -21,6 +21,7 @@ from eagerly.benchmarks.grid import (
     LUNAR_LANDER_STEPS,
     MEMORIES,
     MEMORY_STEPS,
+    OFFLINE_STEPS,
     OWN_KINDS,
     OWN_STEPS,
     PENDULUM,
@@ -120,6 +121,16 @@ class Gates:
                     (100_000, 8000, (0, 1)),
                     (200_000, 10_500, (0,)),
                 )
+            ),
+            # The mean return of the recorded episodes is 4382.5.
+            self._reached(
+                "offline",
+                "td3_bc-half",
+                CHEETAH,
+                OFFLINE_STEPS,
+                each=4383,
+                mean=4383,
+                seeds=THREE_SEEDS,
             ),
             self._ordering(
                 "offline", "td3_bc-much-noise", "td3_bc-much-noise-cloning", PENDULUM, 8000

@@ -198,6 +198,7 @@ def cells(
 
 # Offline training from the data of a policy of moderate quality. On HalfCheetah, its return is half
 # of that of TD3 after a million steps.
+OFFLINE_STEPS = 50_000
 _OFFLINE: dict[str, Any] = {
     "evaluate_every_steps": 1000,
     "evaluation_episodes": 20,
@@ -210,7 +211,7 @@ _CHEETAH_TEACHER = Cell("td3", "td3", CHEETAH, 1, 500_000, {"stop_at_return": 46
 OFFLINE: tuple[tuple[str, str, int, tuple[int, ...], Recording, dict[str, Any]], ...] = (
     ("much-noise", PENDULUM, 8000, SEEDS, Recording(_PENDULUM_TEACHER, 0.7, 100), _OFFLINE),
     ("little-noise", PENDULUM, 8000, SEEDS, Recording(_PENDULUM_TEACHER, 0.3, 100), _OFFLINE),
-    ("half", CHEETAH, 50_000, THREE_SEEDS, Recording(_CHEETAH_TEACHER, 0.1, 100), {}),
+    ("half", CHEETAH, OFFLINE_STEPS, THREE_SEEDS, Recording(_CHEETAH_TEACHER, 0.1, 100), {}),
 )
 
 
