@@ -83,7 +83,7 @@ class ObservationNormalization(keras.layers.Layer):
                 self.scale.assign(np.where(self._scalable, scale, 1.0))
 
     def of_last(self, size: int) -> ObservationNormalization:
-        """Returns a layer that normalizes the last columns alone, `[..., size]`."""
+        """Returns a layer that normalizes only the last columns, `[..., size]`."""
         scalable = self._scalable[-size:]
         return ObservationNormalization(
             size, scalable=scalable, dtype=self.variable_dtype, moments=self.moments

@@ -38,7 +38,7 @@ _NUMBERS = {"index", "is_evaluation"}  # passed to factories that declare them
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Records that an environment is open, until it is closed, and can create it anew.
+    """Records that an environment is open, until it is closed, and can recreate it.
 
     Args:
         env: The environment.
@@ -94,7 +94,7 @@ def _check_new(env: gymnasium.Env[Any, Any]) -> None:
 
 
 def recreate(env: gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> None:
-    """Closes an environment that an `EnvironmentMaker` created, and creates it anew in its place.
+    """Closes an environment that an `EnvironmentMaker` created, and recreates it in its place.
 
     Args:
         env: The environment, which may be wrapped. It must be reset before the next step.
@@ -108,7 +108,7 @@ def recreate(env: gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> None:
     for layer in layers(env):
         if isinstance(layer, _Open):
             return layer.recreate(kwargs)
-    raise TypeError(f"only environments of an EnvironmentMaker can be created anew; got {env}")
+    raise TypeError(f"only environments of an EnvironmentMaker can be recreated; got {env}")
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -20,7 +20,7 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 
-UNCHANGED = "{}"  # JSON of changed keyword arguments, if there are none
+UNCHANGED = "{}"  # the JSON of no changed keyword arguments
 _EXECUTED = "executed_action"  # in `info`: the action after a safety layer, for example
 
 
@@ -59,7 +59,7 @@ class Rollout:
         exploration: Exploration state after the rollout, if it ran in another process.
         replaced: Actions that an environment executed instead, which it reported as
             `info["executed_action"]`: step, environment, and the action in its units.
-        recreated: Environments that were created anew because their keyword arguments changed:
+        recreated: Environments that were recreated because their keyword arguments changed:
             environment, the changed arguments as JSON, and "". If that failed, the arguments that
             it keeps, and the error.
     """
@@ -269,7 +269,7 @@ class EnvironmentGroup:
             given: The actions of one step, `[G, ...]`, in the environments' units; None: the policy
                 chooses the actions.
             kwargs: JSON object of changed keyword arguments. An environment whose episode ends is
-                created anew if it has others.
+                recreated if it has others.
 
         Raises:
             RunError: If the rollout is aborted or an environment fails.

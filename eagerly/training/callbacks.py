@@ -87,7 +87,7 @@ class TrainerView(Protocol):
     def set_env_kwargs(self, **changes: Any) -> None:
         """Changes keyword arguments of the training environments; others keep their values.
 
-        Each environment is closed and created anew before its next reset in a round that begins
+        Each environment is closed and recreated before its next reset in a round that begins
         after this call, so its running episode ends unchanged. With `policy_lag` 1, the next round
         has already begun. Equal values change nothing. Checkpoints contain the arguments.
 

@@ -61,7 +61,7 @@ class Environments:
         why_lost: Why these environments were lost, as text.
         kwargs: Keyword arguments that were changed since the environments were created, as a JSON
             object. An environment receives them at its next reset in a round that begins after the
-            change: it is closed and created anew. An environment that fails keeps its arguments,
+            change: it is closed and recreated. An environment that fails keeps its arguments,
             see `Rollout.recreated`, and all return to these.
         keeps_kwargs: Whether `restore` restores changed arguments.
         why_changed: Why a saved state is from other environments, as text; "" if it is not. Then

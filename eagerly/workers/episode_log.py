@@ -63,7 +63,7 @@ class EpisodeLog:
             self.returns[index], self.lengths[index] = 0.0, 0
 
     def begin_fresh(self, where: np.ndarray) -> None:
-        """Starts the next episode of environments whose episode cannot go on, `[N]` bool."""
+        """Starts the next episode of environments whose episode cannot continue, `[N]` bool."""
         self.begin_next(where)
         for index in np.flatnonzero(where).tolist():
             self.kwargs[index] = self.next_kwargs

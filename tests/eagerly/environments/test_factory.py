@@ -161,7 +161,7 @@ def test_an_environment_is_closed_only_once(tmp_path: Path) -> None:
     env.close()  # closing the device again would fail
 
 
-def test_an_environment_is_closed_before_it_is_created_anew(tmp_path: Path) -> None:
+def test_an_environment_is_closed_before_it_is_recreated(tmp_path: Path) -> None:
     lock = {"lock": str(tmp_path / "lock")}
     env = gymnasium.wrappers.TimeLimit(environment_maker(toys.Device, lock)(), 9)
     recreate(env, {"length": 3})  # the device can be opened only once
