@@ -234,6 +234,7 @@ def _collector(
         restorable=config.restore_episodes == "yes",
         repeats=repeats,
         info_keys=info_keys,
+        never_waits=config.hardware,
     )
     opened.enter_context(closing(environments))
     try:

@@ -111,7 +111,6 @@ class Collector:
                 "or does not act in NumPy"
             )
         self._policy_lag = policy_lag
-        self._in_flight: RowPolicy | None = None  # policy of a started round
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, agent.config.discount
         self._whole_episodes = warmup_ends_with_episode
@@ -189,25 +188,19 @@ class Collector:
             self.steps_owing_updates = 0 if self._warming_up else rollout.rewards.size
             if self.steps >= self._warmup_steps and rollout.episodes:
                 self._warming_up = False
-        if self._policy_lag and self._in_flight is None:
+        if self._policy_lag and self.environments.in_flight is None:
             self._begin_round(self._agent.rollout_policy())
         return rollout
 
     def _acted_by_groups(self) -> Rollout:
         """Collects a round with independently acting groups, or waits for the round in flight."""
         environments, behavior = self.environments, self._behavior
-        if self._in_flight is not None:
-            following = None
+        if self._policy_lag and environments.in_flight is not None:
             if environments.can_queue and not self._whole_episodes:
                 # The policy of the round after the one in flight is known before that one ends, so
                 # that the environments never wait for this thread between two rounds.
-                following = self._agent.rollout_policy()
-                ahead = self._rollout_steps * len(environments)
-                environments.begin_rollout(
-                    following, self._rollout_steps, self._random_steps(ahead)
-                )
+                self._begin_round(self._agent.rollout_policy())
             rollout = environments.finish_rollout()
-            self._in_flight = following
         else:
             if self._version != self._agent.policy.version:
                 self._version = self._agent.policy.version
@@ -243,25 +236,19 @@ class Collector:
     def _begin_round(self, actor: RowPolicy | None) -> None:
         """Starts the next round in a thread; `state` excludes it until `collect` returns it."""
         self.environments.begin_rollout(actor, self._rollout_steps, self._random_steps())
-        self._in_flight = actor
 
     def _begin_in_buffer(self, lost: np.ndarray) -> None:
         """Notifies the accumulator and the buffer about episodes that were reset without ending."""
         self._accumulator.on_reset(lost)
         self._buffer.on_reset(lost)
 
-    def _random_steps(self, ahead: int = 0) -> int:
-        """Returns how many steps per environment are still random; may exceed `rollout_steps`.
-
-        Args:
-            ahead: Number of steps in flight, which precede these.
-        """
+    def _random_steps(self) -> int:
+        """Returns how many steps per environment are still random; may exceed `rollout_steps`."""
         if not self._warming_up:
             return 0
         if self._whole_episodes:
             return self._rollout_steps
-        steps = self.steps + ahead
-        return max(0, -((steps - self._warmup_steps) // len(self.environments)))
+        return -((self.steps - self._warmup_steps) // len(self.environments))
 
     def _store(self, rollout: Rollout) -> None:
         if rollout.replaced:
@@ -322,9 +309,9 @@ class Collector:
         }
         if self._whole_episodes:
             state["warming_up"] = self._warming_up
-        if self._in_flight is not None:
-            assert isinstance(self._in_flight, NumpyActor)
-            state["in_flight"] = dict(self._in_flight.network.weights)
+        if (actor := self.environments.in_flight) is not None:
+            assert isinstance(actor, NumpyActor)
+            state["in_flight"] = dict(actor.network.weights)
         accumulated = self._accumulator.state()
         return state | {"accumulator": accumulated} if accumulated else state
 

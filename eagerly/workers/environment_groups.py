@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium
@@ -21,7 +22,16 @@ from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers
 from eagerly.workers.recovery import Recovery, Workers
 
 _POLL = 0.2  # seconds between two checks whether a reset without a time limit must be interrupted
+_MOST_AHEAD = 10  # rollouts in progress or not yet returned, with `never_waits`
 _NOT_REPEATED = "replaying their actions did not reproduce the episodes"
+
+
+class _Begun(NamedTuple):
+    """A rollout in progress, its actor, and the keyword arguments of episodes that it begins."""
+
+    future: Future[Any]
+    actor: RowPolicy | None
+    kwargs: str
 
 
 class Environments:
@@ -49,6 +59,9 @@ class Environments:
         restorable: Whether the actions of episodes in progress are recorded for replay.
         repeats: Whether episodes were found to be reproducible from their seed; None if untested.
         info_keys: Entries of `info` kept for each step, in `Rollout.kept`.
+        never_waits: Whether a rollout in the background is followed by another one with the same
+            policy, if none has been started when it ends. At most 10 rollouts are ahead of
+            `finish_rollout`. Only for environments in this process.
 
     Attributes:
         groups: Indices of each group's environments.
@@ -84,6 +97,7 @@ class Environments:
         restorable: bool = True,
         repeats: bool | None = None,
         info_keys: Sequence[str] = (),
+        never_waits: bool = False,
     ) -> None:
         self.repeats, self.acting = repeats, acting
         if acting:
@@ -92,7 +106,8 @@ class Environments:
             self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
-        self._begun: deque[Future[tuple[list[Rollout], list[Any]]]] = deque()
+        self._begun: deque[_Begun] = deque()
+        self._lock, self._never_waits = threading.Lock(), never_waits  # the lock guards `_begun`
         self._watchdog, self._stop_is_expected = watchdog, False
         self._policies: Sequence[Acts] = ()
         self._explorations: list[Any] = []  # states before the first rollout in progress
@@ -167,20 +182,36 @@ class Environments:
         self._episodes.next_kwargs = self.kwargs
         return self._taken(self._acted(actor, steps, random_steps, self.kwargs))
 
+    @property
+    def in_flight(self) -> RowPolicy | None:
+        """The actor of the next rollout that `finish_rollout` returns; None if there is none."""
+        return self._begun[0].actor if self._begun else None
+
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
         """Starts a rollout in the background; `finish_rollout` waits for the result.
 
         Until then, the public state of this object does not change. If `can_queue`, the rollout may
         follow another one that is in progress. It then begins as soon as that one is complete.
+        Nothing happens if another one is already waiting for this.
+
+        Args:
+            actor: As in `rollout`.
+            steps: T, the same for all rollouts that follow each other.
+            random_steps: Number of steps with random actions, counted from the beginning of the
+                next rollout that `finish_rollout` returns.
         """
-        self._explorations, self._stop_is_expected = self.explorations(), False
+        with self._lock:
+            self._explorations, self._stop_is_expected = self.explorations(), False
+            if sum(not each.future.done() for each in self._begun) < 2:
+                self._submit(actor, steps, max(0, random_steps - steps * len(self._begun)))
+
+    def _submit(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
-        # A rollout that follows another one begins with the arguments of this moment, like the
-        # rollouts that begin after `finish_rollout`.
+        # A rollout that follows another one begins with the keyword arguments of this moment.
         kwargs = self.kwargs if self._begun else self._episodes.next_kwargs
-        begun = self._thread.submit(self._in_background, actor, steps, random_steps, kwargs)
-        self._begun.append(begun)
+        future = self._thread.submit(self._in_background, actor, steps, random_steps, kwargs)
+        self._begun.append(_Begun(future, actor, kwargs))
 
     def finish_rollout(self) -> Rollout:
         """Waits for the first rollout in progress and returns it.
@@ -189,28 +220,41 @@ class Environments:
             InterruptedRolloutError: If a stop is expected and an environment waits for a reset
                 without a time limit. The rollout remains in progress.
         """
-        while not wait(self._begun, _POLL, FIRST_COMPLETED).done:
+        begun = self._begun[0]
+        while not wait([begun.future], _POLL).done:
             if self._stop_is_expected and self._awaits_reset:
                 raise InterruptedRolloutError
-        parts, self._explorations = self._begun[0].result()
-        self._begun.popleft()
+        parts, explorations = begun.future.result()
+        with self._lock:
+            self._begun.popleft()
+            self._explorations = explorations
+            following = [each.kwargs for each in self._begun]
+        self._episodes.next_kwargs = begun.kwargs
         rollout = self._taken(parts)
-        self._episodes.next_kwargs = self.kwargs
+        has_failed = any(error for _, _, error in rollout.recreated)
+        self._episodes.next_kwargs = self.kwargs if has_failed or not following else following[0]
         return rollout
 
     @property
     def _awaits_reset(self) -> bool:
         return self._watchdog is not None and self._watchdog.awaits_reset
 
-    def _in_background(self, *arguments: Any) -> tuple[list[Rollout], list[Any]]:
+    def _in_background(
+        self, actor: RowPolicy | None, steps: int, random_steps: int
+    ) -> tuple[list[Rollout], list[Any]]:
         """Returns the result of `_acted`, and each group's exploration state after it."""
         try:
-            parts = self._acted(*arguments)
+            parts = self._acted(actor, steps, random_steps)
         except BaseException:
             if self.can_queue:
                 self._collectors.interrupt()  # a rollout that follows must not begin
             raise
-        return parts, [policy.exploration.state() for policy in self._policies]
+        explorations = [policy.exploration.state() for policy in self._policies]
+        with self._lock:  # this rollout is not done yet
+            is_last = sum(not each.future.done() for each in self._begun) == 1
+            if self._never_waits and is_last and len(self._begun) < _MOST_AHEAD:
+                self._submit(actor, steps, max(0, random_steps - steps))
+        return parts, explorations
 
     def _acted(
         self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str
@@ -309,7 +353,7 @@ class Environments:
         patience = self._collectors.interrupt()
         if self._awaits_reset:
             self._collectors.close()
-        wait(self._begun, patience)
+        wait([each.future for each in self._begun.copy()], patience)
         self._collectors.close()
         if self._thread is not None:
             self._thread.shutdown()

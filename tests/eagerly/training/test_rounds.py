@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import wait
 from typing import Any
 
 import gymnasium
@@ -95,6 +97,26 @@ def test_policy_lag_selects_the_policy_before_or_after_the_updates(lag: int) -> 
     collector.close()
 
 
+def test_environments_that_never_wait_collect_the_same_rows_ahead_of_a_slow_trainer() -> None:
+    _, expected, alone = collector_of(steps=3)
+    _, found, collector = collector_of(steps=3, policy_lag=1)
+    environments = collector.environments
+    environments._never_waits = True
+    collector.collect()
+    deadline = time.monotonic() + 10.0
+    while len(environments._begun) < 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    wait([environments._begun[-1][0]], 10.0)
+    assert [future.done() for future, _ in environments._begun] == [True] * 10
+    for _ in range(14):
+        collector.collect()
+    for _ in range(15):
+        alone.collect()
+    assert collector.steps == alone.steps == 180
+    assert found.rows(0, 180).tobytes() == expected.rows(0, 180).tobytes()
+    collector.close()
+
+
 def test_a_recurrent_policy_acts_for_all_groups_together() -> None:
     settings = {"memory": "gru", "memory_units": 8, "exploration_noise": 0.01}
     buffers = []
@@ -176,7 +198,7 @@ def test_close_waits_for_a_step_but_not_for_a_round() -> None:
     collector._begin_round(agent.rollout_policy())
     collector.close()
     with pytest.raises(RunError, match="rollout aborted"):
-        collector.environments._begun[0].result()
+        collector.environments._begun[0][0].result()
 
 
 def test_policy_lag_requires_a_policy_that_checkpoints_can_store(
