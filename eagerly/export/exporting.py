@@ -165,11 +165,13 @@ def _run_of(agent: Agent, settings: Mapping[str, Any], buffer: Replay | None) ->
     if not settings.get("env"):
         in_episodes = agent.config.remembers or agent.observations.images
         if buffer is None or in_episodes:
-            why = ", which is recurrent or sees images," if in_episodes else ""
+            kind, instead = "agent", ", or pass buffer=... instead"
+            if in_episodes:
+                kind, instead = "agent, which is recurrent or sees images,", ""
             raise UsageError(
-                f"exporting this agent{why} requires its environment, which is played to "
-                "collect examples: call export_policy(agent, env=..., ...) with an id, a class or "
-                "a function" + ("" if in_episodes else ", or pass buffer=... instead")
+                f"exporting this {kind} requires its environment, which is played to collect "
+                "examples: call export_policy(agent, env=..., ...) with an id, a class or a "
+                f"function{instead}"
             )
         settings = {**settings, "env": WITHOUT_ENVIRONMENT}
     try:

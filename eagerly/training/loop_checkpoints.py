@@ -115,8 +115,8 @@ class LoopCheckpoints:
         saved, began = newest_checkpoint(self.path), np.asarray(began, bool)
         if saved is None:
             return 0
-        self._check(saved, began, override=override)
         try:
+            self._check(saved, began, override=override)
             saved.restore(self._contents)
         except (RunError, FloatingPointError):
             raise

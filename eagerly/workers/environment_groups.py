@@ -203,13 +203,14 @@ class Environments:
         with self._lock:
             self._explorations, self._stop_is_expected = self.explorations(), False
             if sum(not each.future.done() for each in self._begun) < 2:
-                self._submit(actor, steps, max(0, random_steps - steps * len(self._begun)))
+                # Episodes that a later rollout begins have the keyword arguments of this moment.
+                kwargs = self.kwargs if self._begun else self._episodes.next_kwargs
+                random_steps = max(0, random_steps - steps * len(self._begun))
+                self._submit(actor, steps, random_steps, kwargs)
 
-    def _submit(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
+    def _submit(self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
-        # A rollout that follows another one begins with the keyword arguments of this moment.
-        kwargs = self.kwargs if self._begun else self._episodes.next_kwargs
         future = self._thread.submit(self._in_background, actor, steps, random_steps, kwargs)
         self._begun.append(_Begun(future, actor, kwargs))
 
@@ -240,11 +241,11 @@ class Environments:
         return self._watchdog is not None and self._watchdog.awaits_reset
 
     def _in_background(
-        self, actor: RowPolicy | None, steps: int, random_steps: int
+        self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str
     ) -> tuple[list[Rollout], list[Any]]:
         """Returns the result of `_acted`, and each group's exploration state after it."""
         try:
-            parts = self._acted(actor, steps, random_steps)
+            parts = self._acted(actor, steps, random_steps, kwargs)
         except BaseException:
             if self.can_queue:
                 self._collectors.interrupt()  # a rollout that follows must not begin
@@ -253,7 +254,7 @@ class Environments:
         with self._lock:  # this rollout is not done yet
             is_last = sum(not each.future.done() for each in self._begun) == 1
             if self._never_waits and is_last and len(self._begun) < _MOST_AHEAD:
-                self._submit(actor, steps, max(0, random_steps - steps))
+                self._submit(actor, steps, max(0, random_steps - steps), self.kwargs)
         return parts, explorations
 
     def _acted(
