@@ -165,11 +165,11 @@ def _run_of(agent: Agent, settings: Mapping[str, Any], buffer: Replay | None) ->
     if not settings.get("env"):
         in_episodes = agent.config.remembers or agent.observations.images
         if buffer is None or in_episodes:
-            kind, instead = "agent", ", or pass buffer=... instead"
+            what, instead = "agent", ", or pass buffer=... instead"
             if in_episodes:
-                kind, instead = "agent, which is recurrent or sees images,", ""
+                what, instead = "agent, which is recurrent or sees images,", ""
             raise UsageError(
-                f"exporting this {kind} requires its environment, which is played to collect "
+                f"exporting this {what} requires its environment, which is played to collect "
                 "examples: call export_policy(agent, env=..., ...) with an id, a class or a "
                 f"function{instead}"
             )
