@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import gymnasium
@@ -15,23 +12,14 @@ import numpy as np
 
 from eagerly.environments.group import UNCHANGED, Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
-from eagerly.errors import InterruptedRolloutError, RunError
+from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.workers.episode_log import EpisodeLog
 from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers, stepped_groups
 from eagerly.workers.recovery import Recovery, Workers
+from eagerly.workers.rollout_queue import RolloutQueue
 
-_POLL = 0.2  # seconds between two checks whether a reset without a time limit must be interrupted
-_MOST_AHEAD = 10  # rollouts in progress or not yet returned, with `never_waits`
 _NOT_REPEATED = "replaying their actions did not reproduce the episodes"
-
-
-class _Begun(NamedTuple):
-    """A rollout in progress, its actor, and the keyword arguments of episodes that it begins."""
-
-    future: Future[Any]
-    actor: RowPolicy | None
-    kwargs: str
 
 
 class Environments:
@@ -59,9 +47,7 @@ class Environments:
         restorable: Whether the actions of episodes in progress are recorded for replay.
         repeats: Whether episodes were found to be reproducible from their seed; None if untested.
         info_keys: Entries of `info` kept for each step, in `Rollout.kept`.
-        never_waits: Whether a rollout in the background is followed by another one with the same
-            policy, if none has been started when it ends. At most 10 rollouts are ahead of
-            `finish_rollout`. Only for environments in this process.
+        never_waits: See `RolloutQueue`. Only for environments in this process.
 
     Attributes:
         groups: Indices of each group's environments.
@@ -105,12 +91,8 @@ class Environments:
         else:
             self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
-        self._thread: ThreadPoolExecutor | None = None
-        self._begun: deque[_Begun] = deque()
-        self._lock, self._never_waits = threading.Lock(), never_waits  # the lock guards `_begun`
         self._watchdog, self._stop_is_expected = watchdog, False
         self._policies: Sequence[Acts] = ()
-        self._explorations: list[Any] = []  # states before the first rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = self.why_changed = ""
         self.kwargs, self.keeps_kwargs = UNCHANGED, True
@@ -122,6 +104,10 @@ class Environments:
         self._recovery = Recovery(self._collectors, self.groups, self._episodes)
         self._is_remote = collectors != HERE  # groups in this process are never lost
         self._ask = self._recovery.ask if self._is_remote else self._collectors.ask
+        abort = (lambda: None) if self._is_remote else self._collectors.interrupt
+        self._queue = RolloutQueue(
+            self._acted, self._current_explorations, abort, never_waits=never_waits
+        )
         try:
             answers = self._ask(
                 dict.fromkeys(range(len(self.groups)), (EnvironmentGroup.spaces, ()))
@@ -149,8 +135,9 @@ class Environments:
 
     def explorations(self) -> list[dict[str, Any]]:
         """Returns each group's exploration state, from before any rollout in progress."""
-        if self._begun:
-            return self._explorations
+        return self._queue.explorations()
+
+    def _current_explorations(self) -> list[dict[str, Any]]:
         return [policy.exploration.state() for policy in self._policies]
 
     @property
@@ -185,7 +172,8 @@ class Environments:
     @property
     def in_flight(self) -> RowPolicy | None:
         """The actor of the next rollout that `finish_rollout` returns; None if there is none."""
-        return self._begun[0].actor if self._begun else None
+        first = self._queue.first
+        return first.actor if first else None
 
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
         """Starts a rollout in the background; `finish_rollout` waits for the result.
@@ -200,19 +188,10 @@ class Environments:
             random_steps: Number of steps with random actions, counted from the beginning of the
                 next rollout that `finish_rollout` returns.
         """
-        with self._lock:
-            self._explorations, self._stop_is_expected = self.explorations(), False
-            if sum(not each.future.done() for each in self._begun) < 2:
-                # Episodes that a later rollout begins have the keyword arguments of this moment.
-                kwargs = self.kwargs if self._begun else self._episodes.next_kwargs
-                random_steps = max(0, random_steps - steps * len(self._begun))
-                self._submit(actor, steps, random_steps, kwargs)
-
-    def _submit(self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "collector")
-        future = self._thread.submit(self._in_background, actor, steps, random_steps, kwargs)
-        self._begun.append(_Begun(future, actor, kwargs))
+        self._stop_is_expected = False
+        # Episodes that a later rollout begins have the keyword arguments of this moment.
+        kwargs = self.kwargs if self._queue.first else self._episodes.next_kwargs
+        self._queue.begin(actor, steps, random_steps, kwargs)
 
     def finish_rollout(self) -> Rollout:
         """Waits for the first rollout in progress and returns it.
@@ -221,41 +200,21 @@ class Environments:
             InterruptedRolloutError: If a stop is expected and an environment waits for a reset
                 without a time limit. The rollout remains in progress.
         """
-        begun = self._begun[0]
-        while not wait([begun.future], _POLL).done:
-            if self._stop_is_expected and self._awaits_reset:
-                raise InterruptedRolloutError
-        parts, explorations = begun.future.result()
-        with self._lock:
-            self._begun.popleft()
-            self._explorations = explorations
-            following = [each.kwargs for each in self._begun]
+        begun = self._queue.first
+        parts = self._queue.take(lambda: self._stop_is_expected and self._awaits_reset)
+        assert begun is not None
         self._episodes.next_kwargs = begun.kwargs
         rollout = self._taken(parts)
-        has_failed = any(error for _, _, error in rollout.recreated)
-        self._episodes.next_kwargs = self.kwargs if has_failed or not following else following[0]
+        following = self._queue.first
+        if following is None or any(error for _, _, error in rollout.recreated):
+            self._episodes.next_kwargs = self.kwargs
+        else:
+            self._episodes.next_kwargs = following.kwargs
         return rollout
 
     @property
     def _awaits_reset(self) -> bool:
         return self._watchdog is not None and self._watchdog.awaits_reset
-
-    def _in_background(
-        self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str
-    ) -> tuple[list[Rollout], list[Any]]:
-        """Returns the result of `_acted`, and each group's exploration state after it."""
-        try:
-            parts = self._acted(actor, steps, random_steps, kwargs)
-        except BaseException:
-            if self.can_queue:
-                self._collectors.interrupt()  # a rollout that follows must not begin
-            raise
-        explorations = [policy.exploration.state() for policy in self._policies]
-        with self._lock:  # this rollout is not done yet
-            is_last = sum(not each.future.done() for each in self._begun) == 1
-            if self._never_waits and is_last and len(self._begun) < _MOST_AHEAD:
-                self._submit(actor, steps, max(0, random_steps - steps), self.kwargs)
-        return parts, explorations
 
     def _acted(
         self, actor: RowPolicy | None, steps: int, random_steps: int, kwargs: str
@@ -354,10 +313,9 @@ class Environments:
         patience = self._collectors.interrupt()
         if self._awaits_reset:
             self._collectors.close()
-        wait([each.future for each in self._begun.copy()], patience)
+        self._queue.wait(patience)
         self._collectors.close()
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._queue.close()
 
 
 def _checked(kwargs: str) -> str:

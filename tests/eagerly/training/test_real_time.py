@@ -23,7 +23,7 @@ from eagerly.storage.manifest import published
 from eagerly.training import assembly
 from eagerly.training.callbacks import Callback
 from eagerly.training.real_time import compile_programs, responsive
-from eagerly.workers import environment_groups
+from eagerly.workers import rollout_queue
 from tests.small_runs import TrainRun, scalars
 
 # The settings that `hardware` implies, apart from those of the rounds.
@@ -112,7 +112,7 @@ def test_a_run_in_hardware_equals_the_same_run_without_and_uses_one_instance(
     train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Single, "events", [], raising=False)
-    monkeypatch.setattr(environment_groups, "_MOST_AHEAD", 1)  # waits for updates
+    monkeypatch.setattr(rollout_queue, "_MOST_AHEAD", 1)  # waits for updates
     compiled = assembly.compile_programs
     monkeypatch.setattr(
         assembly, "compile_programs", lambda *a: (Single.events.append("compiled"), compiled(*a))

@@ -100,14 +100,14 @@ def test_policy_lag_selects_the_policy_before_or_after_the_updates(lag: int) -> 
 def test_environments_that_never_wait_collect_the_same_rows_ahead_of_a_slow_trainer() -> None:
     _, expected, alone = collector_of(steps=3)
     _, found, collector = collector_of(steps=3, policy_lag=1)
-    environments = collector.environments
-    environments._never_waits = True
+    queue = collector.environments._queue
+    queue._never_waits = True
     collector.collect()
     deadline = time.monotonic() + 10.0
-    while len(environments._begun) < 10 and time.monotonic() < deadline:
+    while len(queue._begun) < 10 and time.monotonic() < deadline:
         time.sleep(0.01)
-    wait([environments._begun[-1][0]], 10.0)
-    assert [future.done() for future, _ in environments._begun] == [True] * 10
+    wait([queue._begun[-1][0]], 10.0)
+    assert [each.future.done() for each in queue._begun] == [True] * 10
     for _ in range(14):
         collector.collect()
     for _ in range(15):
@@ -198,7 +198,7 @@ def test_close_waits_for_a_step_but_not_for_a_round() -> None:
     collector._begin_round(agent.rollout_policy())
     collector.close()
     with pytest.raises(RunError, match="rollout aborted"):
-        collector.environments._begun[0][0].result()
+        collector.environments._queue._begun[0][0].result()
 
 
 def test_policy_lag_requires_a_policy_that_checkpoints_can_store(
