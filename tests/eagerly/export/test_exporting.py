@@ -468,7 +468,7 @@ def test_an_agent_of_a_class_in_a_function_can_be_exported() -> None:
         pass
 
     agent = Local(gymnasium.make("Pendulum-v1"), hidden_sizes=(4,))
-    assert exporting._run_of(agent, {"env": "Pendulum-v1"}).agent == "Local"
+    assert exporting._run_of(agent, {"env": "Pendulum-v1"}, None).agent == "Local"
 
 
 def test_an_agent_is_exported_from_its_replay_buffer_without_an_environment(
