@@ -274,7 +274,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
     found = {name: value for name, value in saved.items() if name not in RESUMABLE}
     if cell.data:
         found["recording"] = {
-            "teacher": _settings(cell.data.teacher),
+            "teacher": {"agent": cell.data.teacher.agent} | _given(cell.data.teacher),
             "noise": cell.data.noise,
             "episodes": cell.data.episodes,
         }
