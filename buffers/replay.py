@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places, check_weights
 from eagerly.buffers.transition import Layout, RowLayout, Transition
-from eagerly.state import Saved
+from eagerly.state import Lock, Saved
 
 _ALIGNMENT = 64
 
@@ -72,7 +71,7 @@ class Buffer(Saved):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
         self._places: np.ndarray | None = None  # indices of the last draw, `[K, B]`
         self._drawn_from = 0  # `added` at the last draw
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sampled = np.empty(0, np.float32)
 
     def __len__(self) -> int:

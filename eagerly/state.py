@@ -7,6 +7,7 @@ inserts them again. Subclasses of `Saved` only list the attributes that form the
 
 from __future__ import annotations
 
+import _thread
 import json
 import math
 import re
@@ -83,6 +84,16 @@ class Saved:
         Raises:
             ValueError: If a value is impossible. The message names the value.
         """
+
+
+class Lock(_thread.RLock):  # type: ignore[misc]
+    """A reentrant lock for attributes of objects that can be copied and pickled.
+
+    A copy is a new lock.
+    """
+
+    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
+        return Lock, ()
 
 
 def check_keys(kind: str, state: Any, names: Collection[str]) -> None:

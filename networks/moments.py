@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 
-from eagerly.state import Saved
+from eagerly.state import Lock, Saved
 
 # Below this ratio of standard deviation to mean, a dimension is constant up to float32 precision.
 _CONSTANT = 1e-6
@@ -33,7 +32,7 @@ class RunningMoments(Saved):
         self.name, self.count = name, 0
         # float64, because rounding errors of a million additions in float32 would be too large.
         self.mean, self._squares = np.zeros(size), np.zeros(size)
-        self.lock = threading.RLock()
+        self.lock = Lock()
 
     def update(self, rows: np.ndarray) -> None:
         """Adds rows `[N, size]`, by the pairwise update of Chan, Golub and LeVeque 1983.

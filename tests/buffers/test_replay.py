@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy as np
@@ -222,3 +223,11 @@ def test_rows_of_another_thread_are_added_after_a_draw() -> None:
     assert set(buffer.sample(1, 50).observation[..., 0].ravel().tolist()) == {1.0, 2.0}
     sampler.thread.join()
     assert buffer.added == 3
+
+
+def test_a_buffer_can_be_copied() -> None:
+    buffer = ReplayBuffer(3, 2, 1)
+    buffer.add(numbered(0, 2))
+    another = copy.deepcopy(buffer)
+    another.add(numbered(2, 1))
+    assert (buffer.added, another.added) == (2, 3)
