@@ -105,7 +105,7 @@ def main(
         ):
             recorded = record_episodes(
                 noisy,
-                RecordingEnvironment(env, observations),
+                RecordingEnvironment(env, observations, actions),
                 writer,
                 episodes=episodes,
                 seed=seed,

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.datasets.minari import MinariWriter
-from eagerly.errors import UsageError
+from eagerly.errors import RunError, UsageError
 from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_sequence, seed_word
 from eagerly.spaces import Actions, Observations
@@ -69,15 +69,19 @@ class RecordingEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         observations: Layout of the observations, whose ignored entries are not kept.
+        actions: Layout of the actions.
 
     Attributes:
         observations, actions, rewards: The values of the episode, with one observation more.
+            Actions are those that a safety layer reports in `info["executed_action"]`, if any.
         terminated, truncated: Those of the last step.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], observations: Observations) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], observations: Observations, actions: Actions
+    ) -> None:
         super().__init__(env)
-        self._layout = observations
+        self._layout, self._of_actions = observations, actions
         self.observations: list[Any] = []
         self.actions: list[Any] = []
         self.rewards: list[float] = []
@@ -92,9 +96,20 @@ class RecordingEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> Any:
-        """Steps the environment."""
+        """Steps the environment.
+
+        Raises:
+            RunError: If `info["executed_action"]` is not an action.
+        """
         self.actions.append(copy.deepcopy(action))
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if "executed_action" in info:
+            layout = self._of_actions
+            try:
+                row = layout.from_environment(info["executed_action"])
+            except (TypeError, ValueError) as error:
+                raise RunError(f"info['executed_action'] must be an action: {error}") from error
+            self.actions[-1] = layout.unflatten(layout.to_environment(row))
         self.observations.append(copy.deepcopy(self._layout.kept(observation)))
         self.rewards.append(float(reward))
         self.terminated, self.truncated = bool(terminated), bool(truncated)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from eagerly.datasets import open_dataset
 from eagerly.datasets.minari import MAIN_FILE, METADATA_FILE, minari_space, minari_writer
-from eagerly.errors import UsageError
+from eagerly.errors import RunError, UsageError
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations
 from eagerly.training.evaluation import Evaluation
@@ -71,7 +71,7 @@ def record(
     with minari_writer(path / MAIN_FILE, *spaces) as writer:
         played = record_episodes(
             NoisyPolicy(policy(), LAYOUT[1], noise, seed),
-            RecordingEnvironment(env, LAYOUT[0]),
+            RecordingEnvironment(env, *LAYOUT),
             writer,
             episodes=3,
             seed=seed,
@@ -100,6 +100,23 @@ def test_a_recording_holds_exactly_what_the_environment_saw(tmp_path: Path) -> N
     assert not chunk.truncated.any()
     assert found.summary is not None
     assert found.summary.return_mean == pytest.approx(played.returns.mean())
+
+
+def test_actions_of_a_safety_layer_are_recorded(tmp_path: Path) -> None:
+    safe = {"grip": 0, "move": np.array([0.5, -0.25])}
+
+    class Safe(Logging):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"executed_action": safe}
+
+    record(tmp_path, Safe())
+    (chunk,) = open_dataset(tmp_path, LAYOUT[0].kept_space, ACTIONS).chunks()
+    assert (chunk.actions["move"] == safe["move"]).all()
+    assert not chunk.actions["grip"].any()
+    safe["grip"] = 2
+    (tmp_path / MAIN_FILE).unlink()
+    with pytest.raises(RunError, match=r"info\['executed_action'\] must be an action: .*2"):
+        record(tmp_path, Safe())
 
 
 def test_an_episode_at_the_step_limit_is_recorded_as_truncated(tmp_path: Path) -> None:
