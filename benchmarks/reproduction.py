@@ -144,11 +144,17 @@ class Reproduction:
         return True
 
     def _has_recorded(self, recording: Recording) -> bool:
-        """Records logged data, unless it exists, and returns whether it exists."""
+        """Records logged data, unless it exists, and returns whether it exists.
+
+        A JSON file next to the data describes the recording. Data of another one are replaced.
+        """
         data = self._data(recording)
+        origin, described = data.with_suffix(".json"), json.dumps(_described(recording))
         with self._recording:  # several cells may need it
-            if data.exists():
-                return True
+            with suppress(OSError):
+                if data.exists() and origin.read_text(encoding="utf-8") == described:
+                    return True
+            origin.unlink(missing_ok=True)
             folder = self._work / f"{recording.teacher.name}-teacher"
             if self._train(recording.teacher, folder):
                 return False
@@ -163,7 +169,8 @@ class Reproduction:
             if process.returncode:
                 self._report(recording.name, process.returncode, folder)
                 return False
-            partial.rename(data)
+            partial.replace(data)
+            origin.write_text(described, encoding="utf-8")
             self._say(f"{recording.name}: {process.printed().strip().splitlines()[-1]}")
             return True
 
@@ -273,12 +280,16 @@ def _settings(cell: Cell) -> dict[str, Any]:
     saved = as_saved(*build(cell.agent, settings, is_new=True))
     found = {name: value for name, value in saved.items() if name not in RESUMABLE}
     if cell.data:
-        found["recording"] = {
-            "teacher": {"agent": cell.data.teacher.agent} | _given(cell.data.teacher),
-            "noise": cell.data.noise,
-            "episodes": cell.data.episodes,
-        }
+        found["recording"] = _described(cell.data)
     return dict(json.loads(json.dumps(found)))
+
+
+def _described(recording: Recording) -> dict[str, Any]:
+    return {
+        "teacher": {"agent": recording.teacher.agent} | _given(recording.teacher),
+        "noise": recording.noise,
+        "episodes": recording.episodes,
+    }
 
 
 def _made_as(cell: Cell, made: dict[str, Any]) -> bool:

@@ -121,6 +121,8 @@ def test_logged_data_are_recorded_once_and_used_by_all_runs(
     assert made.make(offline, 2) == []
     assert all(map(made.is_complete, offline))
     assert heard.count("td3-fake-Pendulum-v1-3-noise-0.5: written") == 1
+    assert made._has_recorded(Recording(CELL, 0.5, 20))  # replaces the shorter recording
+    assert heard.count("td3-fake-Pendulum-v1-3-noise-0.5: written") == 2
     other = dataclasses.replace(offline[0], data=Recording(CELL, 0.4, 10))
     assert not made.is_complete(other)
     failing = [sys.executable, "-c", "raise SystemExit('no room')"]
