@@ -106,13 +106,16 @@ class LoopCheckpoints:
             The `steps` passed to `save`, or 0 if there is no checkpoint.
 
         Raises:
-            UsageError: If the agent or the components differ from the saved ones, rows were added
-                to the buffer before, or an episode cannot continue because `save` was called
-                between `act` and `observe`.
+            UsageError: If `began` has the wrong shape, the agent or the components differ from the
+                saved ones, rows were added to the buffer before, or an episode cannot continue
+                because `save` was called between `act` and `observe`.
             RunError: If no intact checkpoint is left, or it does not fit the components. Create
                 them again before the next attempt.
         """
-        saved, began = newest_checkpoint(self.path), np.asarray(began, bool)
+        began = np.asarray(began, bool)
+        if began.ndim != 1:
+            raise UsageError(f"began must have shape [N], as in np.array([True]); got {began}")
+        saved = newest_checkpoint(self.path)
         if saved is None:
             return 0
         try:
@@ -177,7 +180,7 @@ class LoopCheckpoints:
 
         Args:
             steps: The number of environment steps so far, which must increase from save to save.
-                If nothing changed since the last one, nothing is written.
+                If steps, updates and rows are those of the last one, nothing is written.
 
         Raises:
             UsageError: If the directory has checkpoints and `restore` was not called, or `steps`
@@ -204,6 +207,7 @@ class LoopCheckpoints:
                 steps=now[0],
                 updates=now[1],
                 in_round=False,
+                pending=(),
                 spaces=record.pop("spaces"),
                 conditions=conditions(),
                 config=record | {"waiting": waiting},

@@ -106,9 +106,11 @@ def test_a_restored_loop_continues_exactly(settings: Mapping[str, Any], tmp_path
 
 
 def test_only_new_rows_are_written(tmp_path: Path) -> None:
-    Loop(tmp_path, keep=1).run(20).saved().run(26).saved()
+    loop = Loop(tmp_path, keep=1).run(20).saved().run(26).saved().saved()  # the last one is empty
     files = sorted(path.name for path in (tmp_path / "replay").iterdir())
     assert files == ["000000000000-000000000020.npy", "000000000020-000000000026.npy"]
+    loop.close()
+    assert Loop(tmp_path).restored().saved().steps == 26
 
 
 def test_episodes_that_begin_again_keep_nothing_pending(tmp_path: Path) -> None:
@@ -192,6 +194,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "invalid name": (
         lambda path: LoopCheckpoints(path, *[None] * 2, Env=None),  # type: ignore[arg-type]
         "names of components must match",
+    ),
+    "no array": (
+        lambda path: Loop(path).checkpoints.restore(True),  # type: ignore[arg-type]
+        r"began must have shape \[N\], .* got True",
     ),
     "no checkpoints": (lambda path: Loop(path, keep=0), "keep must be at least 1; got 0"),
 }
