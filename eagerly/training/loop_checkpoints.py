@@ -153,7 +153,7 @@ class LoopCheckpoints:
         old, new = ({"seed": d.get("seed"), **d.get("settings", {})} for d in (before, own))
         changed = [n for n in sorted(old.keys() | new.keys()) if old.get(n) != new.get(n)]
         if changed and not override:
-            values = (f"{n} {new.get(n)} instead of {old.get(n)}" for n in changed)
+            values = (f"{n} {new.get(n)!r} instead of {old.get(n)!r}" for n in changed)
             raise UsageError(
                 f"{self.path} was saved with other settings; got {', '.join(values)}: create the "
                 "agent with the saved settings, or pass override=True"
