@@ -74,8 +74,8 @@ def _is_unfinished(path: Path) -> bool:
 def _remove_others(path: Path) -> None:
     """Removes everything that `agent.json` does not name, if this module could have written it."""
     with suppress(OSError, ValueError):
-        found = path / _DOCUMENT
-        kept = json.loads(found.read_text(encoding="utf-8")).get("folder") if found.exists() else ""
+        found = (path / _DOCUMENT).exists()
+        kept = _document(path).get("folder") if found else ""
         for other in path.iterdir():
             if _FOLDER.fullmatch(other.name) and other.name != kept:
                 shutil.rmtree(other)
@@ -83,8 +83,19 @@ def _remove_others(path: Path) -> None:
                 other.unlink()  # of format 1
         for other in path.glob("networks.data-*") if kept else ():
             other.unlink()
-        if not kept and not found.exists():
+        if not found:
             path.rmdir()
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Reads `agent.json`. Raises a `ValueError` unless it contains a JSON object."""
+    try:
+        document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path / _DOCUMENT} is nested too deeply") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{path / _DOCUMENT} does not describe an agent")
+    return document
 
 
 def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
@@ -106,8 +117,8 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
             f"{path} is a run directory, not an agent saved with save: use eagerly.load_policy to "
             "load its policy, or eagerly.resume to continue it"
         )
-    document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
-    names = document.keys() if isinstance(document, dict) else {}
+    document = _document(path)
+    names = document.keys()
     kinds = _KINDS | _CHECKED if _CHECKED.keys() & names else _KINDS
     if names != kinds.keys():
         raise ValueError(f"{path / _DOCUMENT} does not describe an agent")

@@ -198,11 +198,15 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
     for old, new, message in (
         (b'"seed": 0', b'"seed": 1', "does not match its checksum"),
         (b'"format": 2', b'"format": 3', "has format 3; this version reads 2"),
+        (content, b"[1]", "does not describe an agent"),
+        (content, b"[" * 100_000, "is nested too deeply"),
     ):
         document.write_bytes(content.replace(old, new))
         with pytest.raises(ValueError, match=message):
             TD3.load(tmp_path / "td3")
-    _as_format_1(tmp_path / "td3", content)
+    document.write_text("[1]")
+    TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")  # replaces a damaged agent
+    _as_format_1(tmp_path / "td3", document.read_bytes())
     assert TD3.load(tmp_path / "td3").updates == 0
     TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
     assert len(list((tmp_path / "td3").iterdir())) == 2
