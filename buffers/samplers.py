@@ -41,7 +41,8 @@ class Sampler(Stateful, Protocol):
     def added(self, places: np.ndarray) -> None:
         """Called after rows are written to ring positions `[n]`, oldest first.
 
-        Also called for rows that are restored from a checkpoint, before `restore`.
+        Also called for rows that are restored from a checkpoint, before `restore`, and once more
+        after `feedback` for rows that another thread added since the draw.
         """
 
     def weights(self, places: np.ndarray) -> np.ndarray | None:
