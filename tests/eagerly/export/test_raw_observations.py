@@ -31,6 +31,7 @@ STACK = "gymnasium.wrappers:FrameStackObservation(stack_size=3)"
 GRAY = "gymnasium.wrappers:GrayscaleObservation"
 RESIZE = "eagerly.wrappers:Resize(height=6, width=5)"
 LIMIT = "eagerly.wrappers:RateLimit(change=1)"
+DELAY = "gymnasium.wrappers:DelayObservation(delay=2)"
 ACTIONS = "eagerly.wrappers:PreviousActions()"
 
 
@@ -41,6 +42,8 @@ ACTIONS = "eagerly.wrappers:PreviousActions()"
         ([ACTIONS, LIMIT, STACK, LIMIT], BOX, (2,)),
         ([RESIZE, LIMIT, GRAY], BOX, (0, 2)),
         ([STACK, ACTIONS], BOX, ()),
+        ([GRAY, DELAY, STACK, LIMIT], BOX, (2,)),
+        ([STACK, DELAY], BOX, ()),
         ([STACK, "factory tests.toys:Wrap"], BOX, ()),
         ([STACK[:-1] + ", padding_type=(0,))"], BOX, ()),
         ([STACK], gymnasium.spaces.Dict(a=BOX), ()),
