@@ -89,12 +89,17 @@ def repeated(wrappers: Sequence[str], space: gymnasium.Space[Any]) -> Repeated:
     """
     steps: list[dict[str, Any]] = []
     indices: list[int] = []
+    if not isinstance(space, gymnasium.spaces.Box):
+        return Repeated()
+    # Gymnasium pads with the value closest to 0 within the bounds, the runner only with 0.
+    has_zero = bool(np.all((space.low <= 0) & (space.high >= 0)))
+    paddings = ("reset", "zero") if has_zero else ("reset",)
     for index, text in reversed(list(enumerate(wrappers))):
-        if text.startswith(FACTORY) or not isinstance(space, gymnasium.spaces.Box):
+        if text.startswith(FACTORY):
             break
         module, attribute, given = split_call(text, "wrapper", WRAPPER_FORM)
         name = f"{module}:{attribute}"
-        if (step := _step(name, given)) is not None:
+        if (step := _step(name, given, paddings)) is not None:
             steps.insert(0, step)
             indices.insert(0, index)
         elif name not in _PASSED:
@@ -102,13 +107,13 @@ def repeated(wrappers: Sequence[str], space: gymnasium.Space[Any]) -> Repeated:
     return Repeated(tuple(steps), tuple(indices))
 
 
-def _step(name: str, given: dict[str, Any]) -> dict[str, Any] | None:
+def _step(name: str, given: dict[str, Any], paddings: tuple[str, ...]) -> dict[str, Any] | None:
     """Returns the preprocessing step of a wrapper; None if the runner cannot repeat it."""
     if name == "gymnasium.wrappers:GrayscaleObservation":
         return {"kind": "grayscale", "keep_dim": bool(given.get("keep_dim", False))}
     if name == "eagerly.wrappers:Resize":
         return {"kind": "resize", **given}
     padding = given.get("padding_type", "reset")
-    if name == "gymnasium.wrappers:FrameStackObservation" and padding in ("reset", "zero"):
+    if name == "gymnasium.wrappers:FrameStackObservation" and padding in paddings:
         return {"kind": "stack", "size": given.get("stack_size"), "padding": padding}
     return None

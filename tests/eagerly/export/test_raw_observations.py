@@ -46,6 +46,8 @@ ACTIONS = "eagerly.wrappers:PreviousActions()"
         ([STACK, DELAY], BOX, ()),
         ([STACK, "factory tests.toys:Wrap"], BOX, ()),
         ([STACK[:-1] + ", padding_type=(0,))"], BOX, ()),
+        ([STACK[:-1] + ", padding_type='zero')"], BOX, (0,)),
+        ([STACK[:-1] + ", padding_type='zero')"], gymnasium.spaces.Box(1.0, 2.0, (3, 2)), ()),
         ([STACK], gymnasium.spaces.Dict(a=BOX), ()),
         ([], BOX, ()),
     ],
