@@ -81,7 +81,7 @@ def find_wrappers(
         RunError: If a wrapper cannot be imported, does not have the named arguments (similar names
             are suggested), or is the stored name of a factory.
     """
-    if isinstance(wrappers, str):
+    if isinstance(wrappers, str) or callable(wrappers):
         raise UsageError(f"wrapper must be a list of {WRAPPER_FORM} or callables; got {wrappers!r}")
     return tuple(
         _found(each, run_dir)
@@ -96,7 +96,8 @@ def _found(name: str, run_dir: Path | None) -> NamedWrapper:
         # Run directories store a factory's name, but factories are never imported by name.
         raise UsageError(
             f"a wrapper of the environment comes from the Python {name}: pass all wrappers again "
-            "from your program, as wrapper=[...] of eagerly.resume or eagerly.export_policy"
+            "from your program, as wrapper=[...] of eagerly.resume, eagerly.evaluate or "
+            "eagerly.export_policy"
         )
     what = f"wrapper {name!r}"
     try:

@@ -147,6 +147,12 @@ def test_an_unknown_wrapper_is_reported_before_an_environment_exists(
         environment_maker(Closing, wrappers=[wrapper])
 
 
+@pytest.mark.parametrize("wrapper", [nothing, "eagerly.wrappers:PreviousActions"])
+def test_a_single_wrapper_must_be_in_a_list(wrapper: Any) -> None:
+    with pytest.raises(UsageError, match=r"wrapper must be a list of module:factory .*; got "):
+        environment_maker(Closing, wrappers=wrapper)
+
+
 @pytest.mark.parametrize(
     ("wrapper", "message"),
     [
