@@ -36,11 +36,12 @@ class Preprocessing:
 
     def _stacked(self, index: int, step: dict[str, Any], observation: np.ndarray) -> np.ndarray:
         """Appends an observation to the last ones, which are padded at the start of an episode."""
-        if index not in self._frames:
+        frames = self._frames.get(index)
+        if frames is None:
             is_copy = step["padding"] == "reset"
-            padding = observation if is_copy else np.zeros_like(observation)
-            self._frames[index] = [padding] * step["size"]
-        frames = self._frames[index] = [*self._frames[index][1:], observation]
+            frames = [observation if is_copy else np.zeros_like(observation)] * step["size"]
+        frames = [*frames[1:], observation]
+        self._frames = {**self._frames, index: frames}  # shallow copies of `self` keep the old ones
         return np.stack(frames)
 
 

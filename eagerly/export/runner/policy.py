@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Sequence
@@ -509,7 +510,7 @@ class Episode:
     def __call__(
         self, observation: Any, reward: float | None = None, action_mask: Any = None
     ) -> Any:
-        """Returns the next action.
+        """Returns the next action. If an error is raised, the episode is unchanged.
 
         Args:
             observation: One observation as the environment returns it, without the wrappers of
@@ -534,7 +535,15 @@ class Episode:
                 if self._done is None
                 else "reward is missing: call act(observation, reward) with the previous reward"
             )
-        observation = self.preprocess(observation)
+        before = copy.copy(self._preprocessing)
+        try:
+            return self._act(self.preprocess(observation), reward, action_mask)
+        except Exception:
+            self._preprocessing = before
+            raise
+
+    def _act(self, observation: Any, reward: float | None, action_mask: Any) -> Any:
+        policy = self._policy
         if not policy.remembers:
             act = policy._act if policy._raw else policy
             return act(observation, action_mask)

@@ -141,6 +141,10 @@ def test_an_export_receives_raw_observations(
         act([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="observation must not be a batch; got 2 observations"):
         act(raw)
+    with pytest.raises(FloatingPointError, match="observation must be finite"):
+        act([np.nan, 1.0])
+    # The rejected observation is not in the stack.
+    np.testing.assert_allclose(act(raw[1]), original(raw[[0, 1, 1]]), rtol=1e-5)
     with np.load(exported.path / "examples.npz") as file:
         examples = dict(file)
     examples["raw_observation"][7] += 1.0
