@@ -12,9 +12,10 @@ likely value of each choice, and rescales actions to the environment's units.
 exits with 1 if they exceed the tolerances in `policy.json`.
 """
 
+from .actions import INVALID
 from .document import FORMAT, check_files
 from .examples import differences, replay, violations
-from .policy import INVALID, Episode, Policy
+from .policy import Episode, Policy
 
 __all__ = [
     "FORMAT",

@@ -28,20 +28,20 @@ def replay(policy: Policy, examples: Any) -> np.ndarray:
         if name == prefix or name.startswith(f"{prefix}/"):
             named[name[len(prefix) + 1 :]] = examples[name]
     masks, raw = examples.get("action_mask"), examples.get("raw_observation")
-    found, state = [], list[np.ndarray]()
+    layout, found, state = policy._observations, [], list[np.ndarray]()
     before = np.zeros(policy.action_size, np.float32)
     for index in range(len(examples["action"])):
         parts = {path: values[index] for path, values in named.items()}
-        rows, _ = policy._rows(_put_together(policy._space, parts, ""), None)
+        rows, _ = layout.rows(_put_together(layout.space, parts, ""), None)
         row = rows[0]
         if raw is not None:
             if examples["begins"][index]:
                 episode = policy.begin_episode()
-            made, _ = policy._rows(episode.preprocess(raw[index]), None)
+            made, _ = layout.rows(episode.preprocess(raw[index]), None)
             if not np.array_equal(made, rows):
                 raise ValueError(f"the preprocessing of example {index} differs from the recorded")
         if masks is not None:
-            row[policy._visible :] = masks[index]
+            row[layout.visible :] = masks[index]
         if policy._quick is not None:
             found.append(policy._quick(row))
             continue

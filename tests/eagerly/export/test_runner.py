@@ -189,7 +189,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     def check_rows(observation: Any, mask: Any) -> None:
         refusals = (ValueError, TypeError, OverflowError)
         expected = result(refusals, policy._rows, observation, mask)
-        mine = result((ValueError,), found._rows, observation, mask)
+        mine = result((ValueError,), found._observations.rows, observation, mask)
         assert (mine is None) == (expected is None), (observation, mask)
         if expected is not None:
             assert mine is not None
@@ -199,7 +199,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     # Compare rows and masks: single and batched, valid and invalid.
     batch = concatenate(observation, shown, create_empty_array(observation, len(shown)))
     for each, mask in zip(shown, given, strict=True):
-        assert found._rows(each, mask)[0].shape == (1, observations.size)
+        assert found._observations.rows(each, mask)[0].shape == (1, observations.size)
         for part in (each, observations.kept(each)):
             check_rows(part, mask)
         for _ in range(8):
@@ -220,8 +220,8 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     assert_same(found.decide(scores[0]), decisions[0], 0.0)
     rows = actions.to_environment(decisions)
     assert_same(found.to_environment(decisions), rows, 0.0)
-    assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
-    assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
+    assert_same(found._actions.unflatten(decisions, False), actions.unflatten(rows), 0.0)
+    assert_same(found._actions.unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
 
     # Compare the whole policy, and replay examples as an export writes them.
     masked = given if observations.masked else [None] * len(shown)
