@@ -163,7 +163,7 @@ def _run_of(agent: Agent, settings: Mapping[str, Any], buffer: Replay | None) ->
     if buffer is not None and (buffer.layout != agent.layout or not buffer.added):
         raise UsageError("buffer must be a replay buffer of this agent with at least one row")
     if not settings.get("env"):
-        in_episodes = agent.config.remembers or agent.observations.images
+        in_episodes = agent.config.remembers or agent.observations.actor.images
         if buffer is None or in_episodes:
             what, instead = "agent", ", or pass buffer=... instead"
             if in_episodes:

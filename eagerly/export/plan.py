@@ -28,7 +28,7 @@ from eagerly.export.ties import without_ties
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
 from eagerly.policies.policy import Policy
-from eagerly.storage.replayed import replayed_rows
+from eagerly.storage.replayed import actor_columns, replayed_rows
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, evaluation_seeds
 
@@ -96,7 +96,7 @@ class ExportPlan:
             first = buffer.oldest if buffer.added > buffer.permanent else 0
             numbers = spread(np.arange(first, buffer.added), count)
             rows = np.concatenate([buffer.rows(number, number + 1) for number in numbers])
-            return np.asarray(buffer.layout.unpack(rows).observation)[:, -size:]
+            return actor_columns(buffer.layout, rows, size)
         # Rows with images contain only the newest frames.
         is_unused = self._has_images or (self._in_episodes and not self._calibrates)
         if self.run.is_new or is_unused:

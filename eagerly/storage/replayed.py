@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from eagerly.buffers import FrameLayout, Layout
+from eagerly.buffers.transition import StepLayout
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.checkpoint_reader import required_checkpoint
 from eagerly.storage.run import Run
@@ -41,7 +43,23 @@ def replayed_rows(run: Run, observations: Observations, actions: Actions, count:
         inside = numbers[(segment.start <= numbers) & (numbers < segment.stop)] - segment.start
         if len(inside):
             rows = saved.rows(segment)[inside]
-            of_steps = run.agent_config.remembers
-            unpacked = (layout.split if of_steps else layout.unpack)(rows)
-            found.append(unpacked.observation[:, -size:])
+            found.append(actor_columns(layout, rows, size))
     return np.concatenate(found)
+
+
+def actor_columns(layout: Layout, rows: np.ndarray, size: int) -> np.ndarray:
+    """Returns the observations `[n, size]` of the actor in rows of a replay buffer.
+
+    Args:
+        layout: The layout of the rows.
+        rows: The rows, `[n, width]`.
+        size: The number of columns that the actor sees. They must not belong to images, of which
+            rows contain only the newest frames.
+    """
+    if isinstance(layout, StepLayout):
+        columns = layout.split(rows).observation
+        if isinstance(layout, FrameLayout):
+            columns = columns[:, : layout.plain_size]  # the others are images for critics
+    else:
+        columns = layout.unpack(rows).observation
+    return np.asarray(columns[:, -size:])
