@@ -234,7 +234,8 @@ def _collector(
         restorable=config.restore_episodes == "yes",
         repeats=repeats,
         info_keys=info_keys,
-        never_waits=config.hardware,
+        # Whether the next round is random is known only after this one.
+        never_waits=config.hardware and not budget.warmup_ends_with_episode,
     )
     opened.enter_context(closing(environments))
     try:
