@@ -311,9 +311,7 @@ class Environments:
         """
         self._recovery.is_closing = True
         patience = self._collectors.interrupt()
-        if self._awaits_reset:
-            self._collectors.close()
-        self._queue.wait(patience)
+        self._queue.wait(patience, lambda: self._awaits_reset)
         self._collectors.close()
         self._queue.close()
 

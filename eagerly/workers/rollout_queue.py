@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -130,9 +132,18 @@ class RolloutQueue:
         found: list[Rollout] = parts
         return found
 
-    def wait(self, patience: float | None) -> None:
-        """Waits until no rollout runs, at most `patience` seconds; None: without a limit."""
-        wait([each.future for each in self._begun.copy()], patience)
+    def wait(self, patience: float | None, is_interrupted: Callable[[], bool]) -> None:
+        """Waits until no rollout runs.
+
+        Args:
+            patience: The longest time to wait, in seconds; None: unlimited.
+            is_interrupted: Returns whether to stop waiting.
+        """
+        futures = [each.future for each in self._begun.copy()]
+        end = math.inf if patience is None else time.monotonic() + patience
+        while (left := end - time.monotonic()) > 0 and not is_interrupted():
+            if not wait(futures, min(left, _POLL)).not_done:
+                break
 
     def close(self) -> None:
         """Ends the thread."""

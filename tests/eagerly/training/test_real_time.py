@@ -18,12 +18,17 @@ from eagerly import RunError, open_run
 from eagerly.agents.agent import Agent
 from eagerly.agents.td3 import TD3
 from eagerly.buffers import Transition
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.watchdog import Watchdog
+from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.digests import digests
 from eagerly.storage.manifest import published
 from eagerly.training import assembly
 from eagerly.training.callbacks import Callback
 from eagerly.training.real_time import compile_programs, responsive
 from eagerly.workers import rollout_queue
+from eagerly.workers.environment_groups import Environments
+from tests.eagerly.training import test_algorithm
 from tests.small_runs import TrainRun, scalars
 
 # The settings that `hardware` implies, apart from those of the rounds.
@@ -108,22 +113,34 @@ class Single(gymnasium.Env[np.ndarray, np.ndarray]):
         self.events.append("closed")
 
 
+@pytest.mark.parametrize(
+    ("agent", "most_ahead"),
+    [
+        ("td3", 1),  # waits for updates
+        pytest.param(f"{test_algorithm.__name__}:WholeEpisodes", 10, marks=pytest.mark.long),
+    ],
+)
 def test_a_run_in_hardware_equals_the_same_run_without_and_uses_one_instance(
-    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: str,
+    most_ahead: int,
+    train: TrainRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Single, "events", [], raising=False)
-    monkeypatch.setattr(rollout_queue, "_MOST_AHEAD", 1)  # waits for updates
+    monkeypatch.setattr(rollout_queue, "_MOST_AHEAD", most_ahead)
     compiled = assembly.compile_programs
     monkeypatch.setattr(
         assembly, "compile_programs", lambda *a: (Single.events.append("compiled"), compiled(*a))
     )
     settings: dict[str, Any] = {"env": Single, "steps": 160, "replay_ratio": 0.02}
-    settings |= {"policy_lag": 1, "rollout_steps": 20, "updates_per_call": 1}
+    settings |= {"policy_lag": 1, "rollout_steps": 20, "updates_per_call": 1, "agent": agent}
     real = train("real", **settings, hardware=True, evaluations="none")
     assert Single.events == ["created", "compiled", *["reset"] * 5, "closed"]
     other = train("other", **settings, evaluations="none", check_env=False, restore_episodes="no")
     assert digests(tmp_path / "real") == digests(tmp_path / "other")
-    assert (real.updates, real.config.hardware, other.config.hardware) == (2, True, False)
+    assert real.updates == other.updates > 0
+    assert (real.config.hardware, other.config.hardware) == (True, False)
     assert other.summaries.timing is None
     found = re.search(r"of (\d+) in this session", str(real.summaries.timing))
     assert found is not None
@@ -235,6 +252,41 @@ def test_a_stop_while_the_environment_waits_for_its_reset_saves_the_last_round(
     # The episode of 40 steps ends in the third round of 16 steps.
     assert (stopped.steps, stopped.stop_reason) == (32, "a person has left")
     assert published(tmp_path / "run")[-1].steps == 32
+
+
+class Falling(Fallen):
+    """Every step ends an episode, after `go` is set."""
+
+    stepping: threading.Event
+    go: threading.Event
+
+    def step(self, action: np.ndarray) -> Any:
+        self.stepping.set()
+        self.go.wait()
+        return 0.5 * action, 0.0, True, False, {}
+
+
+def test_closing_ends_a_reset_that_begins_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("closing", "waiting", "stepping", "go"):
+        monkeypatch.setattr(Falling, name, threading.Event(), raising=False)
+    monkeypatch.setattr(Single, "events", [], raising=False)
+    watchdog = Watchdog(0.0, str, limits_resets=False)
+    environments = Environments(environment_maker(Falling), 1, 0, watchdog=watchdog)
+    spaces = environments.observation_space, environments.action_space
+    agent = TD3(*spaces, hidden_sizes=(8,), mode="eager")
+    environments.set_policies(
+        [BehaviorPolicy(None, agent.exploration(0), agent.observations, agent.actions)]
+    )
+    environments.start()
+    environments.begin_rollout(None, 2, 2)
+    Falling.stepping.wait()
+    interrupt = environments._collectors.interrupt
+    monkeypatch.setattr(
+        environments._collectors, "interrupt", lambda: (interrupt(), Falling.go.set())[0]
+    )
+    environments.close()
+    assert Falling.waiting.is_set()
+    watchdog.close()
 
 
 def test_a_call_that_does_not_fit_the_agent_is_reported() -> None:
