@@ -235,9 +235,8 @@ class Environments:
                 policy.exploration.restore(part.exploration)
         rollout = parts[0] if len(parts) == 1 else Rollout.joined(parts)
         self._episodes.count(rollout)
-        for _, kept, error in rollout.recreated:
-            if error:
-                self.kwargs = self._episodes.next_kwargs = kept
+        if rejected := [kept for _, kept, error in rollout.recreated if error]:
+            self.kwargs = self._episodes.next_kwargs = rejected[0]
         return rollout
 
     def _begin(self) -> np.ndarray:
@@ -276,23 +275,42 @@ class Environments:
         if self.keeps_kwargs and "kwargs" in state:
             *kwargs, log.next_kwargs, self.kwargs = map(_checked, state["kwargs"])
             log.kwargs = (kwargs + [log.next_kwargs] * len(self))[: len(self)]
+        before = log.kwargs.copy()
         self.why_lost = log.restore(state, self.why_changed)
         if state.get("repeats") is False and not self.why_changed:
             self.repeats = False
         if self.why_lost:
-            self.start()  # resets only once, because a reset may be expensive
+            self._start_fresh(before)  # resets only once, because a reset may be expensive
             self.lost = np.ones(len(self), bool)
             return
         returns = self._begin()
         lost = (self.observations != state["observations"]).any(axis=1)
         lost |= returns != log.returns
+        self.lost, self.why_lost = lost, _NOT_REPEATED
         if lost.any():
             self.repeats = False
             log.begin_fresh(lost)
-            self.start()
+            self._start_fresh(before)
         elif log.lengths.any() and self.repeats is not False:  # a match may be chance
             self.repeats = True
-        self.lost, self.why_lost = lost, _NOT_REPEATED
+
+    def _start_fresh(self, before: list[str]) -> None:
+        """Starts episodes, of which fresh ones have the next keyword arguments.
+
+        Args:
+            before: The arguments to which all return if an environment rejects the next ones. Only
+                a later reset would otherwise have discovered that.
+        """
+        log = self._episodes
+        try:
+            self.start()
+        except RunError as error:
+            if log.kwargs == before:
+                raise
+            log.kwargs, log.next_kwargs = before, before[0]
+            self.kwargs = before[0]
+            self.start()
+            self.why_lost += f"; the newest arguments of set_env_kwargs are rejected: {error}"
 
     def expect_stop(self) -> None:
         """Shortens the wait for frozen collectors because the run was asked to stop.

@@ -368,3 +368,21 @@ def test_lost_episodes_begin_with_the_newest_arguments(
     restored.restore(state | {"observations": np.zeros((2, 2), np.float32)})
     assert restored.lost.all()
     assert restored.observations.tolist() == [[2, 0]] * 2
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_lost_episodes_keep_their_arguments_if_the_newest_are_rejected(
+    replays: bool, sized: Callable[[], Environments]
+) -> None:
+    environments = sized()
+    environments.start()
+    environments.kwargs = '{"difficulty": 9}'
+    environments.step(actions(2))
+    state = environments.state() | {"restorable": replays}
+    environments.close()
+    restored = sized()
+    restored.restore(state | {"observations": np.zeros((2, 2), np.float32)})
+    assert restored.lost.all()
+    assert "set_env_kwargs are rejected: with {'difficulty': 9}, spaces" in restored.why_lost
+    assert restored.observations.tolist() == [[1, 0]] * 2
+    assert "kwargs" not in restored.state()
