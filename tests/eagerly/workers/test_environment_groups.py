@@ -386,3 +386,17 @@ def test_lost_episodes_keep_their_arguments_if_the_newest_are_rejected(
     assert "set_env_kwargs are rejected: with {'difficulty': 9}, spaces" in restored.why_lost
     assert restored.observations.tolist() == [[1, 0]] * 2
     assert "kwargs" not in restored.state()
+
+
+def test_all_environments_return_to_the_arguments_that_the_first_rejecting_one_keeps(
+    sized: Callable[[], Environments],
+) -> None:
+    environments = sized()
+    environments.start()
+    state = environments.state() | {"kwargs": ['{"difficulty": 2}', "{}", "{}", "{}"]}
+    environments.restore(state | {"observations": np.array([[2, 0], [1, 0]], np.float32)})
+    assert not environments.lost.any()
+    environments.kwargs = '{"difficulty": 9}'
+    found = [environments.step(actions(2)) for _ in range(3)][-1]
+    assert [kept for _, kept, _ in found.recreated] == ['{"difficulty": 2}', "{}"]
+    assert environments.kwargs == '{"difficulty": 2}'  # as the error message says
