@@ -18,6 +18,7 @@ class NoEnvironments:
         lost: Mask of the environments that had to start a new episode: empty.
         why_lost, why_changed, keeps_kwargs: As there, unused.
         kwargs: Changed keyword arguments: none.
+        stop_is_expected: As there, unused.
         num_collectors: Number of collectors: 0.
         repeats: Whether episodes repeat: unknown.
     """
@@ -25,7 +26,7 @@ class NoEnvironments:
     lost = np.zeros(0, bool)
     why_lost = why_changed = ""
     kwargs, keeps_kwargs = UNCHANGED, True
-    num_collectors = 0
+    stop_is_expected, num_collectors = False, 0
     repeats: bool | None = None
 
     def expect_stop(self) -> None:

@@ -146,7 +146,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         self._check_open()
         if self._training:
             raise RunError("train() is running: callbacks must not call it; use stop() to end it")
-        self._training = True
+        self._training, self.collector.environments.stop_is_expected = True, False
         try:
             with nullcontext(signals) if signals else StopSignals() as self._signals:
                 self._signals.then = self.collector.environments.expect_stop

@@ -63,6 +63,7 @@ class Environments:
             change: it is closed and recreated. An environment that fails keeps its arguments,
             see `Rollout.recreated`, and all return to these.
         keeps_kwargs: Whether `restore` restores changed arguments.
+        stop_is_expected: Whether `expect_stop` was called. Set to False to continue after a stop.
         why_changed: Why a saved state is from other environments, as text; "" if it is not. Then
             `restore` starts new episodes, and ignores what was found about the others.
     """
@@ -91,7 +92,7 @@ class Environments:
         else:
             self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
-        self._watchdog, self._stop_is_expected = watchdog, False
+        self._watchdog, self.stop_is_expected = watchdog, False
         self._policies: Sequence[Acts] = ()
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = self.why_changed = ""
@@ -188,7 +189,6 @@ class Environments:
             random_steps: Number of steps with random actions, counted from the beginning of the
                 next rollout that `finish_rollout` returns.
         """
-        self._stop_is_expected = False
         # Episodes that a later rollout begins have the keyword arguments of this moment.
         kwargs = self.kwargs if self._queue.first else self._episodes.next_kwargs
         self._queue.begin(actor, steps, random_steps, kwargs)
@@ -201,7 +201,7 @@ class Environments:
                 without a time limit. The rollout remains in progress.
         """
         begun = self._queue.first
-        parts = self._queue.take(lambda: self._stop_is_expected and self._awaits_reset)
+        parts = self._queue.take(lambda: self.stop_is_expected and self._awaits_reset)
         assert begun is not None
         self._episodes.next_kwargs = begun.kwargs
         rollout = self._taken(parts)
@@ -318,7 +318,7 @@ class Environments:
         Frozen collectors are restarted, so that the current round can be completed. A reset without
         a time limit is not awaited.
         """
-        self._stop_is_expected = True
+        self.stop_is_expected = True
         self._collectors.expect_stop()
 
     def close(self) -> None:

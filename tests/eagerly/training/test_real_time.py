@@ -6,6 +6,8 @@ import gc
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from eagerly.agents.td3 import TD3
 from eagerly.buffers import Transition
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.watchdog import Watchdog
+from eagerly.errors import InterruptedRolloutError
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.digests import digests
 from eagerly.storage.manifest import published
@@ -266,27 +269,40 @@ class Falling(Fallen):
         return 0.5 * action, 0.0, True, False, {}
 
 
-def test_closing_ends_a_reset_that_begins_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def falling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Environments]:
+    """Returns environments that have been started."""
     for name in ("closing", "waiting", "stepping", "go"):
         monkeypatch.setattr(Falling, name, threading.Event(), raising=False)
     monkeypatch.setattr(Single, "events", [], raising=False)
-    watchdog = Watchdog(0.0, str, limits_resets=False)
-    environments = Environments(environment_maker(Falling), 1, 0, watchdog=watchdog)
-    spaces = environments.observation_space, environments.action_space
-    agent = TD3(*spaces, hidden_sizes=(8,), mode="eager")
-    environments.set_policies(
-        [BehaviorPolicy(None, agent.exploration(0), agent.observations, agent.actions)]
-    )
-    environments.start()
-    environments.begin_rollout(None, 2, 2)
+    with closing(Watchdog(0.0, str, limits_resets=False)) as watchdog:
+        environments = Environments(environment_maker(Falling), 1, 0, watchdog=watchdog)
+        spaces = environments.observation_space, environments.action_space
+        agent = TD3(*spaces, hidden_sizes=(8,), mode="eager")
+        layouts = agent.observations, agent.actions
+        environments.set_policies([BehaviorPolicy(None, agent.exploration(0), *layouts)])
+        environments.start()
+        yield environments
+        environments.close()
+
+
+def test_closing_ends_a_reset_that_begins_meanwhile(
+    falling: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    falling.begin_rollout(None, 2, 2)
     Falling.stepping.wait()
-    interrupt = environments._collectors.interrupt
-    monkeypatch.setattr(
-        environments._collectors, "interrupt", lambda: (interrupt(), Falling.go.set())[0]
-    )
-    environments.close()
+    workers, interrupt = falling._collectors, falling._collectors.interrupt
+    monkeypatch.setattr(workers, "interrupt", lambda: (interrupt(), Falling.go.set())[0])
+    falling.close()
     assert Falling.waiting.is_set()
-    watchdog.close()
+
+
+def test_a_stop_before_a_rollout_begins_ends_the_wait_for_its_reset(falling: Environments) -> None:
+    falling.expect_stop()
+    falling.begin_rollout(None, 2, 2)
+    Falling.go.set()
+    with pytest.raises(InterruptedRolloutError):
+        falling.finish_rollout()
 
 
 def test_a_call_that_does_not_fit_the_agent_is_reported() -> None:
