@@ -235,8 +235,9 @@ class Environments:
                 policy.exploration.restore(part.exploration)
         rollout = parts[0] if len(parts) == 1 else Rollout.joined(parts)
         self._episodes.count(rollout)
-        if rejected := [kept for _, kept, error in rollout.recreated if error]:
-            self.kwargs = self._episodes.next_kwargs = rejected[0]
+        for _, kept, error in reversed(rollout.recreated):  # the first one determines
+            if error:
+                self.kwargs = self._episodes.next_kwargs = kept
         return rollout
 
     def _begin(self) -> np.ndarray:
