@@ -173,6 +173,8 @@ def _run_of(agent: Agent, settings: Mapping[str, Any], buffer: Replay | None) ->
                 "examples: call export_policy(agent, env=..., ...) with an id, a class or a "
                 f"function{instead}"
             )
+        if settings.get("wrapper"):  # without an environment, the raw observations are unknown
+            raise UsageError(f"wrapper requires env=...; got {settings['wrapper']} without env")
         settings = {**settings, "env": WITHOUT_ENVIRONMENT}
     try:
         config = RunConfig(**with_tuples({"seed": agent.seed, **settings}))

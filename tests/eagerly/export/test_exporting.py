@@ -492,6 +492,7 @@ def test_an_agent_requires_an_environment_or_its_buffer(out: Path) -> None:
         (agent, {}, "requires its environment, .* or pass buffer="),
         (agent, {"buffer": agent.replay_buffer(9)}, "this agent with at least one row"),
         (agent, {"buffer": filled_buffer(3), "episodes": 2}, "episodes requires env"),
+        (agent, {"buffer": filled_buffer(3), "wrapper": ["a:b"]}, "wrapper requires env"),
         (recurrent, {"buffer": buffer_for(recurrent, 9)}, "recurrent or sees images, requires"),
         ("runs/any", {"buffer": filled_buffer(3)}, "buffer requires an agent"),
     ):
