@@ -37,7 +37,7 @@ from eagerly.storage.evaluations import format_return
     "--episodes",
     type=click.IntRange(min=0, max=MOST_EPISODES),
     help="Episodes run with the policy and with the exported model to compare returns; 0: none. "
-    "[default: 5 for float32, otherwise 20]",
+    "[default: 5 for float32, otherwise 20; 0 for a run with --hardware, whose machine they move]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)

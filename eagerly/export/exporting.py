@@ -100,7 +100,8 @@ def export_policy(
         out: The directory to create.
         episodes: Number of episodes to play with the policy and again with the export, from the
             run's evaluation seeds. 0 skips this comparison; None means 20, or 5 in float32, or 0
-            for an agent without `env`.
+            for an agent without `env` or a run with `hardware`, which never moves without
+            `episodes`.
         buffer: The replay buffer of an agent, for examples and calibration.
         trust: Whether to import code that the run directory names, as in `load_policy`.
         **settings: For an agent, the environment as `env=...`, and optionally `env_kwargs=...`
@@ -133,7 +134,7 @@ def export_policy(
             episodes = 0
     network = _network(policy, kind, precision)
     if episodes is None:
-        episodes = EPISODES[precision]
+        episodes = 0 if run.config.hardware else EPISODES[precision]
     plan = ExportPlan(run, policy, network, kind, format, precision, episodes, buffer)
     try:
         with terminated_by_signals():

@@ -10,7 +10,7 @@ import numpy as np
 
 from eagerly.buffers import Replay
 from eagerly.environments.factory import EnvironmentMaker
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.export.calibration import calibrated
 from eagerly.export.examples import (
     COUNT,
@@ -122,10 +122,21 @@ class ExportPlan:
 
         Raises:
             RunError: If the run's environment does not exist, or its name refers to untrusted code.
+                Also if a run with `hardware` needs its environment, but has no `episodes`.
         """
         has_none = self.run.config.env == WITHOUT_ENVIRONMENT
         if has_none or (not self.episodes and len(replayed) >= COUNT and not self._in_episodes):
             return None
+        if self.run.config.hardware and not self.episodes:
+            needed = (
+                f"{COUNT:,} observations, of which its replay buffer provides {len(replayed):,}"
+            )
+            if self._in_episodes:
+                needed = "whole episodes"
+            raise UsageError(
+                f"{self.run.path} was trained with --hardware, and the checks of this export need "
+                f"{needed}: pass --episodes N, with N of at least 1, which moves the machine"
+            )
         return self.run.evaluation_environment()
 
     def quantize(self, replayed: np.ndarray) -> ActorNetwork:

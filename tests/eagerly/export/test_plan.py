@@ -95,6 +95,24 @@ def test_no_environment_is_created_if_the_replay_buffer_suffices(
     assert document(made.path)["words"]["observation"] == "Box(-inf, inf, (2,), float32)"
 
 
+def test_a_machine_moves_only_for_explicit_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surroundings.register()
+    path = tmp_path / "run"
+    settings = {"env": "Walk-v0", "hardware": True, "evaluations": "none"}
+    train_in(path, **settings, steps=1100, warmup_steps=1000)
+    monkeypatch.setenv("FAULT", "make")
+    work_here(monkeypatch)
+    made = export_policy(path, format="c", out=tmp_path / "x")
+    assert (made.measured["examples"], made.measured["returns"]) == (1000, None)
+    with pytest.raises(RunError, match="cannot be created: ValueError: make went wrong"):
+        export_policy(path, format="c", out=tmp_path / "y", episodes=1)
+    shutil.rmtree(path / "replay")
+    with pytest.raises(RunError, match="its replay buffer provides 0: pass --episodes N"):
+        export_policy(path, format="c", out=tmp_path / "y")
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
