@@ -104,7 +104,11 @@ def description_of(
             "high": actions.high.astype(float).tolist(),
             "dtype": actions.dtype.name,
         },
-        "words": {"observation": text_of(observations.space), "action": text_of(actions.space)},
+        # Without ignored entries and those that only critics see, which a robot need not provide.
+        "words": {
+            "observation": text_of(observations.kept_space),
+            "action": text_of(actions.space),
+        },
     }
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import pytest
 
 from eagerly.export.formats import FORMATS
 from eagerly.export.model_card import model_card
 from eagerly.export.policy_document import description_of
 from tests.eagerly.export.drawn import EMBEDDING
-from tests.eagerly.export.networks import BOX, UNEVEN, made
+from tests.eagerly.export.networks import BOX, NESTED, UNEVEN, made
 
 
-def described(**settings: Any) -> dict[str, Any]:
+def described(observation: gymnasium.Space[Any] = BOX, **settings: Any) -> dict[str, Any]:
     """Returns the description of a policy, with the other entries that a model card needs."""
-    _, network, layout = made(BOX, UNEVEN, **settings)
+    _, network, layout = made(observation, UNEVEN, **settings)
     about = description_of(network, layout, {"format": "onnx", "precision": "float32"})
     measured = {"examples": 1, "differences": {}, "differences_to_policy": None, "returns": None}
     run = {"agent": "td7", "env": "Box-v0", "which": "best", "seed": 0, "steps": 1000}
@@ -42,3 +43,9 @@ def test_the_model_card_describes_the_network(
     about = described(**settings)
     assert about["network"]["embedding"] == embedding
     assert line in model_card(about, FORMATS["onnx"], "policy")
+
+
+def test_the_model_card_omits_entries_that_the_policy_does_not_read() -> None:
+    about = described(NESTED, ignore_entries="arm", critic_entries="flags,tool")
+    card = model_card(about, FORMATS["onnx"], "policy")
+    assert "- Observations: `Dict('number': Box(-5, 5, (), int32))`" in card
