@@ -24,6 +24,10 @@ from eagerly.workers.group_specs import HERE
 
 # Settings of the checked environment.
 CHECKED = {"env", "env_kwargs", "wrapper", "evaluation_env_kwargs"}
+_ONE_INSTANCE = (
+    "An instance that this run created before is still open. If only one can exist, use "
+    "--hardware, --evaluations shared or --evaluations none, with --num-envs 1."
+)
 _Env = gymnasium.Env[Any, Any]
 
 
@@ -65,7 +69,7 @@ class FirstEnvironment:
         self._training = None if self._is_separate else self._env
         warn_if_unseeded(env, self.name)
 
-    def _created(self, make: EnvironmentMaker) -> _Env:
+    def _created(self, make: Callable[[], _Env]) -> _Env:
         with self._watchdog.calling(f"creating environment {self.name!r}"):
             return make()
 
@@ -119,7 +123,8 @@ class FirstEnvironment:
                 f"{config.collectors} and {config.policy_lag}"
             )
         if self._training is None:
-            self._training = self._guarded(self._created(self._make), "environment 0")
+            make = partial(_training_environment, self._make, None, True, None, 0)
+            self._training = self._guarded(self._created(make), "environment 0")
         return self._training
 
     def make_training(self) -> Callable[[int], _Env]:
@@ -131,7 +136,7 @@ class FirstEnvironment:
                 existing = None
                 self.close()
         spaces = self.spaces if self._may_differ else None
-        make = partial(_training_environment, self._make, existing, spaces)
+        make = partial(_training_environment, self._make, existing, self._is_separate, spaces)
         return partial(make_flat, make, self.observations, self.actions)
 
     def close(self) -> None:
@@ -140,16 +145,32 @@ class FirstEnvironment:
 
 
 def _training_environment(
-    make: EnvironmentMaker, existing: _Env | None, spaces: tuple[Any, Any] | None, index: int
+    make: EnvironmentMaker,
+    existing: _Env | None,
+    is_second: bool,
+    spaces: tuple[Any, Any] | None,
+    index: int,
 ) -> _Env:
     """Creates a training environment, or returns the existing one with index 0.
 
+    Args:
+        make: Creates the environment.
+        existing: The training environment with index 0, if it exists already.
+        is_second: Whether the evaluation environment is open.
+        spaces: Spaces of the evaluation environment, if training environments may differ.
+        index: Index of the training environment.
+
     Raises:
-        RunError: If its spaces differ from `spaces`, those of the evaluation environment.
+        RunError: If it cannot be created, or its spaces differ from `spaces`.
     """
     if existing is not None and index == 0:
         return existing
-    env = make(index)
+    try:
+        env = make(index)
+    except RunError as error:
+        if not (is_second or index):
+            raise
+        raise RunError(f"{error}. {_ONE_INSTANCE}") from error
     found = env.observation_space, env.action_space
     if spaces is not None and found != spaces:
         close_with_warning(env, f"environment {make.name!r}")

@@ -8,11 +8,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium.wrappers import ClipAction
 
-from eagerly import Trainer, load_policy, open_run
+from eagerly import RunError, Trainer, load_policy, open_run
 from eagerly.environments.factory import environment_maker
 from eagerly.training.evaluation import run_episodes
+from tests import toys
 from tests.eagerly.environments import test_checking as odd
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
@@ -72,3 +74,30 @@ def test_an_override_of_the_environment_does_not_count_as_irreproducibility(
     again = train(steps=70)
     assert [line.endswith("--env-kwargs and --seed changed") for line in again.lines] == [True]
     assert again.collector.environments.repeats is True  # checked, as no checkpoint followed
+
+
+class Port(toys.Counting):
+    """A robot whose port can be open only once."""
+
+    is_open = False
+
+    def __init__(self) -> None:
+        if Port.is_open:
+            raise OSError("device busy")
+        super().__init__()
+        Port.is_open = True
+
+    def close(self) -> None:
+        Port.is_open = False
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"evaluations": "none", "num_envs": 2}], ids=["evaluation", "training"]
+)
+def test_an_environment_that_can_exist_only_once_is_reported_with_advice(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(RunError, match=r"device busy .*\. An instance .* use --hardware, --eval"):
+        train(env=Port, **settings)
+    assert not Port.is_open
+    train(env=Port, evaluations="none", steps=20)
