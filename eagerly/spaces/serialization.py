@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from eagerly.spaces.actions import Actions
-from eagerly.spaces.description import described
+from eagerly.spaces.description import described, text_of
 from eagerly.spaces.ignoring import UnreadSpace
 from eagerly.spaces.observations import Observations
 
@@ -167,3 +167,12 @@ def restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasi
     if size > _LARGEST:
         raise ValueError(f"observations must have at most 2**24 numbers; got {size}")
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,)), actions
+
+
+def spaces_text(spaces: Mapping[str, Any]) -> str:
+    """Describes the result of `recorded_spaces` in one line; invalid documents are unchanged."""
+    try:
+        observation, action = map(text_of, restored_spaces(spaces))
+    except Exception:  # a run directory is untrusted input
+        return str(spaces)
+    return f"observations {observation}, actions {action}"

@@ -16,7 +16,7 @@ import tensorflow as tf
 from eagerly.environments.group import UNCHANGED
 from eagerly.errors import NonFiniteError, RunError, UsageError, summary
 from eagerly.settings import flag_name
-from eagerly.spaces.serialization import recorded_spaces
+from eagerly.spaces.serialization import recorded_spaces, spaces_text
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
 from eagerly.storage.manifest import Manifest, has_evaluation_at_end
@@ -133,9 +133,9 @@ class Checkpoints:
         # Different spaces mean a different environment; only an override allows that.
         if not changed and self._spaces != manifest.spaces:
             raise RunError(
-                f"the environment's spaces have changed: got {self._spaces}, expected "
-                f"{manifest.spaces}. Resume with the environment version that the run started "
-                "with, or use a new --run-dir."
+                f"the environment's spaces have changed: got {spaces_text(self._spaces)}, expected "
+                f"{spaces_text(manifest.spaces)}. Resume with the environment version that the run "
+                "started with, or use a new --run-dir."
             )
         try:
             if environments.keeps_kwargs:

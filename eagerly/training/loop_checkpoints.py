@@ -14,6 +14,7 @@ from eagerly.agents.agent import Agent
 from eagerly.buffers import Replay
 from eagerly.errors import RunError, UsageError, summary
 from eagerly.policies.behavior import BehaviorPolicy
+from eagerly.spaces.serialization import spaces_text
 from eagerly.state import Stateful
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
@@ -148,7 +149,7 @@ class LoopCheckpoints:
         if own["agent"] != before.get("agent") or spaces != manifest.spaces:
             raise UsageError(
                 f"{self.path} contains the agent {before.get('agent')} with the spaces "
-                f"{manifest.spaces}; got {own['agent']} with {spaces}"
+                f"{spaces_text(manifest.spaces)}; got {own['agent']} with {spaces_text(spaces)}"
             )
         old, new = ({"seed": d.get("seed"), **d.get("settings", {})} for d in (before, own))
         changed = [n for n in sorted(old.keys() | new.keys()) if old.get(n) != new.get(n)]

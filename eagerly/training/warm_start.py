@@ -18,11 +18,12 @@ from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.policies.ranges import measured_ranges
 from eagerly.policies.weights import named
 from eagerly.settings import flag_name
-from eagerly.spaces import Actions
+from eagerly.spaces import text_of
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import Run, open_run
+from eagerly.storage.run_settings import format_setting
 
 # Observations used to measure a policy's quantization ranges.
 RANGE_ROWS = 10_000
@@ -41,7 +42,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     newest checkpoint. Optimizers and everything else keep their initial state.
 
     If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
-    the spaces differ but have the same sizes, a warning is logged.
+    the spaces differ but have the same sizes, or the wrappers differ, a warning is logged.
 
     Args:
         run: The new run.
@@ -68,10 +69,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     try:
         found = saved.policies()
         weights, step = found.get("best", found["latest"])
-        actions = Actions(restored_spaces(saved.manifest.spaces)[1])
-        mine_too = agent.actions.continuous, agent.actions.choices
-        if (actions.continuous, actions.choices) != mine_too:
-            raise ValueError(f"its action space is {actions.space}")
+        pairs = _compared(run, spaces, other, saved)
         own = agent.policy_weights()
         ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
         if ranges.keys() - weights.keys():  # only the new actor is quantized
@@ -90,17 +88,39 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         ) from error
     _spread(agent)
     agent.refresh()
-    other_spaces = saved.manifest.spaces
-    if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
-        _log.warning(
-            "%s and this run have different spaces: %s and %s", run_dir, other_spaces, spaces
-        )
-    for name in ("ignore_entries", "critic_entries"):
-        there, here = (repr(each.get(name, "")) for each in (theirs, mine))
+    settings = [other.settings(), run.settings()]
+    for name in ("wrapper", "ignore_entries", "critic_entries"):
+        pairs[flag_name(name)] = [format_setting(each.get(name)) for each in settings]
+    for name, (there, here) in pairs.items():
         if there != here:
-            flag = flag_name(name)
-            _log.warning("%s and this run differ in %s: %s and %s", run_dir, flag, there, here)
+            _log.warning("%s and this run differ in %s: %s and %s", run_dir, name, there, here)
     _log.info("starts with the policy of %s from step %s", run_dir, step)
+
+
+def _compared(
+    run: Run, spaces: Mapping[str, Any], other: Run, saved: Checkpoint
+) -> dict[str, list[str]]:
+    """Describes the actor's observations and actions, in the other run and in this run.
+
+    Raises:
+        ValueError: If the actor's observations or actions have different sizes.
+    """
+    there = run.config.init_from
+    layouts = [
+        each.agent_config.spaces(*restored_spaces(document))
+        for each, document in ((other, saved.manifest.spaces), (run, spaces))
+    ]
+    observations = [layout[0].actor for layout in layouts]
+    actions = [layout[1] for layout in layouts]
+    observed = [text_of(each.kept_space) for each in observations]
+    acted = [text_of(each.space) for each in actions]
+    first, second = ((each.size, [image.shape for image in each.images]) for each in observations)
+    if first != second:
+        raise ValueError(f"{there} observes {observed[0]}; this run observes {observed[1]}")
+    counts = [(each.continuous, each.choices) for each in actions]
+    if counts[0] != counts[1]:
+        raise ValueError(f"{there} has actions {acted[0]}; this run has {acted[1]}")
+    return {"observations": observed, "actions": acted}
 
 
 def _spread(agent: Agent) -> None:

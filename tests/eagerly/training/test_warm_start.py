@@ -120,13 +120,41 @@ class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
 
 
-def test_different_spaces_are_reported(train: TrainRun, tmp_path: Path) -> None:
+class WithArm(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A pendulum whose observations have another entry."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        env = gymnasium.make("Pendulum-v1", render_mode=render_mode)
+        super().__init__(env)
+        arm = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        self.observation_space = gymnasium.spaces.Dict(
+            {"arm": arm, "pendulum": env.observation_space}
+        )
+
+    def observation(self, observation: np.ndarray) -> Any:
+        return {"arm": np.zeros(2, np.float32), "pendulum": observation}
+
+
+def test_different_spaces_and_wrappers_are_reported(train: TrainRun, tmp_path: Path) -> None:
     train("first", steps=50)
-    told = "first and this run have different spaces"
+    told = f"{tmp_path / 'first'} and this run differ in "
     settings = {"init_from": str(tmp_path / "first"), "steps": 50}
     same = train("same", **settings)
     assert not any(told in line for line in same.lines)
-    other = train("other", **settings, env=Weaker)
-    (line,) = (line for line in other.lines if told in line)
-    assert "'action_high': [2.0], 'action_dtype'" in line
-    assert "'action_high': [1.0], 'action_dtype'" in line
+    limit = "eagerly.wrappers:RateLimit(change=0.1)"
+    other = train("other", **settings, env=Weaker, wrapper=[limit])
+    assert [line.removeprefix(told) for line in other.lines if told in line] == [
+        "actions: Box(-2.0, 2.0, (1,), float32) and Box(-1.0, 1.0, (1,), float32)",
+        f"--wrapper: none and {limit}",
+    ]
+
+
+def test_different_observations_are_reported_before_weights(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train("first", steps=50)
+    message = (
+        r"first observes Box\(-inf, inf, \(3,\), float32\); this run observes Dict\('arm': Box\("
+    )
+    with pytest.raises(RunError, match=message):
+        train("second", init_from=str(tmp_path / "first"), env=WithArm)
