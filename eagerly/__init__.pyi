@@ -29,5 +29,6 @@ from .training.callbacks import TrainerView as TrainerView
 from .training.collector import Collector as Collector
 from .training.evaluation import Evaluation as Evaluation
 from .training.loop_checkpoints import LoopCheckpoints as LoopCheckpoints
+from .training.real_time import compile_programs as compile_programs
 from .training.trainer import Trainer as Trainer
 from .version import __version__ as __version__

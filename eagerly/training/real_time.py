@@ -28,9 +28,11 @@ def compile_programs(agent: Agent, updates_per_call: int, updates: int = 0) -> N
     compiles in the first call.
 
     Args:
-        agent: An agent, before its state is restored from a checkpoint.
-        updates_per_call: K.
-        updates: Number of updates made before, which determines the intervals due in a call.
+        agent: A new agent, before its state is restored from a checkpoint and before other threads
+            use it.
+        updates_per_call: The argument `updates` of the later calls of `agent.train`, at least 1.
+        updates: Number of updates in the checkpoint to restore, if it may not be a multiple of
+            `updates_per_call`. It determines the intervals due in a call.
 
     Raises:
         RunError: If no temporary file can be written, or `updates_per_call` does not fit the agent.

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import RunError, open_run
+from eagerly import RunError, compile_programs, open_run
 from eagerly.agents.agent import Agent
 from eagerly.agents.td3 import TD3
 from eagerly.buffers import Transition
@@ -28,7 +28,7 @@ from eagerly.storage.digests import digests
 from eagerly.storage.manifest import published
 from eagerly.training import assembly
 from eagerly.training.callbacks import Callback
-from eagerly.training.real_time import compile_programs, responsive
+from eagerly.training.real_time import responsive
 from eagerly.workers import rollout_queue
 from eagerly.workers.environment_groups import Environments
 from tests.eagerly.training import test_algorithm
