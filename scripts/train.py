@@ -280,8 +280,10 @@ def _print_start(trainer: Any, begin: str) -> None:
     modules = agent.modules.items()
     counts = ", ".join(f"{name} {count_parameters(module.network)}" for name, module in modules)
     environment = f"{config.num_envs} x {config.env}"
-    if config.env_kwargs:
-        environment += f" {json.dumps(config.env_kwargs)}"
+    if kwargs := trainer.env_kwargs:
+        environment += f" {json.dumps(kwargs)}"
+    if kwargs != config.env_kwargs:
+        environment += " (changed by a callback; this command calls none, so they stay)"
     if config.wrapper:
         environment += f", wrapped in {', '.join(run.settings()['wrapper'])}"
     if config.evaluations != SEPARATE:

@@ -16,6 +16,7 @@ import pytest
 from eagerly import Callback, RunError
 from eagerly.benchmarks.killing import Training, Trial
 from eagerly.errors import UsageError
+from eagerly.scripts.train import _print_start
 from eagerly.storage.config import RunConfig
 from eagerly.storage.digests import digests
 from eagerly.training.callback_runner import CallbackRunner
@@ -59,7 +60,7 @@ def saved_kwargs(trainer: Any) -> list[Any]:
     "case", [pytest.param(x, marks=() if x == "lag" else pytest.mark.long) for x in CASES]
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    case: str, train: TrainRun, tmp_path: Path
+    case: str, train: TrainRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = BRIEF | CASES[case]
     train("straight", callbacks=[Climb()], **settings)
@@ -74,6 +75,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     found = {point: x for point, x in curves(tmp_path / "stopped").items() if "env/" in point[0]}
     assert [values for _, values in sorted(found.items())] == [[2.0], [4.0], [6.0]]
     assert again.config.env_kwargs == {}
+    _print_start(again, "resumes")  # as `eagerly resume`
+    assert '{"difficulty": 6} (changed by a callback; this command' in capsys.readouterr().out
 
 
 def test_other_spaces_stop_the_run_after_saving(train: TrainRun, tmp_path: Path) -> None:
