@@ -15,8 +15,8 @@ from eagerly.errors import RunError, UsageError
 from eagerly.scripts.commands import STEPS_LIMIT, WHICH, Command
 from eagerly.scripts.flags import KEYWORDS
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
-from eagerly.scripts.playing import open_environment
-from eagerly.storage.config import MOST_EPISODES, RunConfig
+from eagerly.scripts.playing import check_kwargs, open_environment
+from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RUNS
 from eagerly.storage.run_document import runs_at
@@ -65,10 +65,7 @@ def main(
     log_to_terminal()
     kwargs = more["evaluation_env_kwargs"]
     if kwargs is not None:
-        try:
-            RunConfig.SETTINGS["evaluation_env_kwargs"].from_file(kwargs)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        check_kwargs("evaluation_env_kwargs", kwargs)
     runs = dict.fromkeys(run for path in paths or (RUNS,) for run in runs_at(path))
     if len(runs) > 1 and (video or render):
         raise click.UsageError(f"--video and --render require a single run; got {len(runs)} runs")

@@ -6,11 +6,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from eagerly.errors import UsageError
+from eagerly.storage.config import RunConfig
+
 if TYPE_CHECKING:
     import gymnasium
 
     from eagerly.environments.factory import EnvironmentMaker
     from eagerly.storage.run import Run
+
+
+def check_kwargs(setting: str, kwargs: Any) -> None:
+    """Validates the JSON value of an option that replaces a run's environment arguments.
+
+    Raises:
+        UsageError: If it is not a valid value of the setting.
+    """
+    try:
+        RunConfig.SETTINGS[setting].from_file(kwargs)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 @contextmanager

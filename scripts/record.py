@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from tqdm import tqdm
 
 from eagerly.errors import UsageError
 from eagerly.scripts.commands import STEPS_LIMIT, WHICH, Command
+from eagerly.scripts.flags import KEYWORDS
 from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal
-from eagerly.scripts.playing import open_environment
+from eagerly.scripts.playing import check_kwargs, open_environment
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RunFiles
@@ -48,6 +50,13 @@ _FILES = (".hdf5", ".h5")
 )
 @STEPS_LIMIT
 @click.option(
+    "--env-kwargs",
+    type=KEYWORDS,
+    metavar="JSON",
+    default="{}",
+    help="Keyword arguments of the environment, merged over --env-kwargs of the run.",
+)
+@click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
@@ -63,6 +72,7 @@ def main(
     which: str | None,
     seed: int,
     steps_limit: int | None,
+    env_kwargs: Any,
     out: Path,
     trust: bool,
 ) -> None:
@@ -71,6 +81,7 @@ def main(
     The same command records the same data. The file or folder appears when it is complete.
     """
     log_to_terminal()
+    check_kwargs("env_kwargs", env_kwargs)
     from eagerly.datasets.minari import MAIN_FILE, METADATA_FILE, minari_writer
     from eagerly.export.staging import check_writable, publish, staged
     from eagerly.storage.loading import policy_of
@@ -85,6 +96,7 @@ def main(
     check_writable(out)
     run = open_run(run_dir, None, {}, trust=trust)
     make = run.environment()
+    make = replace(make, kwargs={**make.kwargs, **env_kwargs})
     if trust:
         run.trust()
     policy = policy_of(run, which)

@@ -58,6 +58,10 @@ def test_a_folder_contains_minaris_metadata(recorded: Record, tmp_path: Path) ->
     assert spec["id"] == "Pendulum-v1"
     assert spec["max_episode_steps"] == 200
     assert spec["additional_wrappers"] == []
+    assert recorded("b", "--steps-limit", "7", "--env-kwargs", '{"g": 1.5}').exit_code == 0
+    document = json.loads((tmp_path / "b" / "metadata.json").read_text())
+    assert json.loads(document["env_spec"])["kwargs"] == {"g": 1.5}
+    assert "env_kwargs must be a dictionary of" in recorded("c", "--env-kwargs", "3").output
 
 
 def test_recordings_are_never_overwritten(recorded: Record, tmp_path: Path) -> None:
