@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from eagerly.datasets.fields import CSV, Field, Fields
+from eagerly.datasets.fields import COUNTING, CSV, Field, Fields
 from eagerly.errors import UsageError
 from eagerly.storage.files import RunFiles
 
 _MOST_LETTERS = 2**20  # per line
+_MOST_NAMES = 10  # of columns, listed in messages
 _FLAGS = {"true": 1.0, "false": 0.0}
+_POINTS = ": separate values with commas, and decimals with points"
 
 
 class CsvTable:
@@ -38,9 +40,13 @@ class CsvTable:
         needed = [name for field in self._fields for name in columns_of(field)]
         missing = [name for name in needed if name not in self._header]
         if missing:
+            found = ", ".join(name[:50] for name in self._header[:_MOST_NAMES]) or "nothing"
+            if len(self._header) > _MOST_NAMES:
+                found += ", ..."
+            advice = _POINTS if any(sign in found for sign in ";\t") else ""
             raise UsageError(
                 f"{path} must have the columns of the environment's spaces; got none named "
-                f"{missing[0]}{_more(missing)}"
+                f"{missing[0]}{_more(missing)}, but {found}{advice}"
             )
         unknown = set(self._header) - set(needed)
         surplus = [n for n in self._header if n in unknown and _is_part(n, self._fields)]
@@ -81,23 +87,27 @@ class CsvTable:
                 return numbers
         except ValueError:
             pass
-        raise UsageError(f"{self._path}, {self._mistake(lines)}")
+        raise UsageError(f"{self._path}, {self._mistake(lines, flags)} {COUNTING}")
 
-    def _mistake(self, lines: list[str]) -> str:
+    def _mistake(self, lines: list[str], flags: list[int]) -> str:
         """Describes the first line that is not a row of numbers."""
         for index, cells in enumerate(csv.reader(lines)):
-            row = f"data row {self._rows + index + 1:,}"
+            row = f"row {self._rows + index:,}"
             if len(cells) != len(self._header):
+                advice = _POINTS if len(cells) > len(self._header) else ""
                 return (
-                    f"{row}: must have {len(self._header)} values, as the header; got {len(cells)}"
+                    f"{row}: must have {len(self._header)} values, as the header; got "
+                    f"{len(cells)}{advice}"
                 )
             for place in self._places:
+                name, cell = self._header[place], cells[place]
                 try:
-                    _flag(cells[place])
+                    _flag(cell) if place in flags else float(cell)
                 except ValueError:
-                    name = self._header[place]
-                    return f"{row}: {name} must be a number; got {cells[place][:50]!r}"
-        return f"data row {self._rows + 1:,} or later: must have one row of numbers per line"
+                    kind = "True, False, 1 or 0" if place in flags else "a number"
+                    advice = _POINTS if "," in cell else ""
+                    return f"{row}: {name} must be {kind}; got {cell[:50]!r}{advice}"
+        return f"row {self._rows:,} or later: must have one row of numbers per line"
 
 
 def csv_columns(path: Path) -> list[str]:

@@ -30,6 +30,7 @@ class Names:
 D4RL = Names("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
 MINARI = Names("observations", "actions", "rewards", "terminations", "truncations", "")
 CSV = Names("observation", "action", "reward", "terminated", "truncated", "next_observation")
+COUNTING = "(rows count from 0)"  # after row numbers in messages
 
 
 class Field:
@@ -95,12 +96,12 @@ class Field:
                 expected = "finite in float32"
             else:
                 valid = converted == values
-                expected = "True or False (1 or 0)" if self.dtype == bool else f"{self.dtype}"
+                expected = "True, False, 1 or 0" if self.dtype == bool else f"{self.dtype}"
         if not valid.all():
             at = tuple(np.argwhere(~valid)[0])
             raise UsageError(
                 f"{self._where}: {self.name} must be {expected}; got {values[at]} in row "
-                f"{self._row + at[0]:,}{_place(at[1:])} (rows count from 0)"
+                f"{self._row + at[0]:,}{_place(at[1:])} {COUNTING}"
             )
         if self._low is not None:
             self._count_outside(converted)
@@ -139,7 +140,7 @@ class Field:
             raise UsageError(
                 f"{self._path}: {self.name} must be within the bounds of the environment's space, "
                 f"in its units; got {self._outside:,} of {self._rows:,} rows outside, the worst "
-                f"with {self._worst_text}"
+                f"with {self._worst_text} {COUNTING}"
             )
 
 

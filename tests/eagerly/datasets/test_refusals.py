@@ -247,8 +247,8 @@ CASES: dict[str, tuple[Build, str]] = {
     "NaN": (changed(observations=NAN), "finite in float32; got nan in row 0, dimension 0"),
     "infinite reward": (changed(rewards=SCALARS + np.inf), "finite in float32; got inf"),
     "large number": (changed(rewards=SCALARS + 1e300), "finite in float32; got 1e+300"),
-    "flag": (changed(terminals=SCALARS + 2), "terminals must be True or False (1 or 0); got 2.0"),
-    "fraction": (changed(timeouts=SCALARS + 0.5), "(1 or 0); got 0.5"),
+    "flag": (changed(terminals=SCALARS + 2), "terminals must be True, False, 1 or 0; got 2.0"),
+    "fraction": (changed(timeouts=SCALARS + 0.5), "1 or 0; got 0.5"),
     "bounds": (
         changed(actions=values(_1=0.5, _4=-0.9)),
         "got 2 of 7 rows outside, the worst with -0.9 in row 4, dimension 0, outside [-0.4, 0.4]",
@@ -335,9 +335,17 @@ CASES: dict[str, tuple[Build, str]] = {
         "episode_1: rewards must be",
     ),
     # CSV
-    "empty CSV": (text(lambda s: ""), "got none named observation_0 (and 5 more)"),
+    "empty CSV": (text(lambda s: ""), "got none named observation_0 (and 5 more), but nothing"),
     "CSV header": (text(lambda s: s.splitlines()[0]), "got 0 steps"),
-    "CSV column": (text(lambda s: s.replace("reward", "return")), "none named reward"),
+    "CSV column": (
+        text(lambda s: s.replace("reward", "return")),
+        "none named reward, but observation_0, ",
+    ),
+    "CSV names": (text(lambda s: ",".join(f"obs_{n}" for n in range(11))), "obs_9, ..."),
+    "CSV separator": (
+        text(lambda s: s.replace(",", ";")),
+        "action_0;reward;termin: separate values with commas",
+    ),
     "CSV twice": (
         text(lambda s: s.replace("reward", "action_0")),
         "once; got 'action_0'",
@@ -348,25 +356,28 @@ CASES: dict[str, tuple[Build, str]] = {
     ),
     "CSV text": (
         text(lambda s: s.replace("2.0", "two")),
-        "row 2: reward must be a number",
+        "row 1: reward must be a number; got 'two' (rows count from 0)",
     ),
     "CSV ragged": (
         text(lambda s: s.replace("2.0", "2.0,1")),
-        "2: must have 6 values, as the header; got 7",
+        "row 1: must have 6 values, as the header; got 7: separate values with commas, and",
     ),
     "CSV short": (
         text(lambda s: s.replace(",2.0", "")),
-        "2: must have 6 values, as the header; got 5",
+        "row 1: must have 6 values, as the header; got 5 (rows",
     ),
     "CSV NaN": (text(lambda s: s.replace(",2.0", ",nan")), "reward must be finite in float32"),
     "CSV flag": (
         text(lambda s: s.replace("True", "yes")),
-        "must be a number; got 'yes'",
+        "must be True, False, 1 or 0; got 'yes'",
     ),
-    "CSV number": (text(lambda s: s.replace("True", "7")), "terminated must be True or False"),
+    "CSV number": (
+        text(lambda s: s.replace("True", "7")),
+        "be True, False, 1 or 0",
+    ),
     "CSV bytes": (text(lambda s: b"\xff\xfe" + s.encode()), "reading failed"),
-    "CSV zero": (text(lambda s: s.replace("2.0", "\0")), "data row 2"),
-    "CSV quote": (text(lambda s: s.replace("2.0", '"2\n0"')), "data row"),
+    "CSV zero": (text(lambda s: s.replace("2.0", "\0")), "row 1: reward"),
+    "CSV quote": (text(lambda s: s.replace("2.0", '"2\n0"')), "row 1: reward"),
     "CSV line": (text(lambda s: s + "1" * 2**20), "lines shorter than 1,048,576"),
     "CSV pickle": (text(lambda s: pickle.dumps(s)), "data.csv"),
 }
@@ -396,7 +407,11 @@ def check(
 
 def test_values_outside_discrete_spaces_are_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, "npz", arrays() | {"observations": np.arange(7)})
-    check(path, "got 2 of 7 rows outside, the worst with 6 in row 6, outside [0, 4]", Discrete(5))
+    check(
+        path,
+        "got 2 of 7 rows outside, the worst with 6 in row 6, outside [0, 4] (rows",
+        Discrete(5),
+    )
     path = write(tmp_path, "npz", arrays() | {"actions": np.full(7, 0.5)})
     check(path, "actions must be int64; got 0.5", actions=Discrete(2))
 
