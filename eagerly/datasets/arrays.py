@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from eagerly.datasets.fields import Fields
+from eagerly.datasets.fields import Field, Fields
 from eagerly.datasets.limits import check_lengths, check_size, size_of
 from eagerly.errors import UsageError
 from eagerly.storage.files import RunFiles
@@ -31,9 +31,10 @@ class _Array:
         file: The open file or archive member.
         size: Its size in bytes.
         name: Its name, for messages.
+        field: The field that it contains.
     """
 
-    def __init__(self, file: IO[bytes], size: int, name: str) -> None:
+    def __init__(self, file: IO[bytes], size: int, name: str, field: Field) -> None:
         self._file, self._name = file, name
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
@@ -42,6 +43,7 @@ class _Array:
         if any(n < 0 for n in self.shape):
             raise UsageError(f"{name} must have a shape without negative numbers; got {self.shape}")
         if fortran and len(self.shape) > 1:
+            field.check(self.shape, self.dtype)  # a transposed array is in Fortran order, too
             raise UsageError(
                 f"{name} must be in C order; got Fortran order: save np.ascontiguousarray(array)"
             )
@@ -104,6 +106,7 @@ def npz_table(path: Path, fields: Fields) -> Iterator[ArrayTable]:
                 opened.enter_context(archive.open(member)),
                 member.file_size,
                 f"{path}: {field.name}",
+                field,
             )
             for field, member in zip(fields, members, strict=True)
         }
@@ -146,5 +149,5 @@ def folder_table(path: Path, fields: Fields) -> Iterator[ArrayTable]:
         for field in fields:
             file = opened.enter_context(files.open(f"{field.name}.npy"))
             size = os.fstat(file.fileno()).st_size
-            arrays[field.name] = _Array(file, size, f"{path}/{field.name}.npy")
+            arrays[field.name] = _Array(file, size, f"{path}/{field.name}.npy", field)
         yield ArrayTable(str(path), fields, arrays)

@@ -266,6 +266,10 @@ CASES: dict[str, tuple[Build, str]] = {
     "open bracket": (zipped(content=header("{'shape': (\n")), "reading failed"),
     "control characters": (changed(**{"a\nb": SCALARS, "actions": None}), r"got a\nb"),
     "Fortran": (zipped(content=described("(7, 2)", fortran=True) + bytes(56)), "Fortran order"),
+    "transposed": (
+        changed(observations=arrays()["observations"].T),
+        "observations must have shape [N, 2]; got [2, 7]",
+    ),
     "version": (zipped(content=b"\x93NUMPY\x09\x00" + bytes(9)), "format version 1 or 2"),
     "short": (zipped(content=described("(7, 2)") + bytes(55)), "declares; got 55"),
     "twice": (twice, "each array once; got rewards.npy"),
