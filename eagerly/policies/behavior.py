@@ -47,6 +47,7 @@ class BehaviorPolicy(Saved):
     Attributes:
         row_policy: The policy, unless it is recurrent.
         exploration: Exploration noise and uniformly random actions.
+        environments: N of the last call of `act`; 0 before the first one.
         to_environment: Maps actions `[N, A]` to the environments' units.
         counts: Whether the policy updates any normalization statistics.
     """
@@ -71,6 +72,7 @@ class BehaviorPolicy(Saved):
         self.to_environment = actions.to_environment
         self._normalization, self._returns = normalization, returns
         self.counts = normalization is not None or returns is not None
+        self.environments = 0
         self._episodes: Episodes | None = None
         self._acted: np.ndarray | None = None  # last actions, until `observe` is called
 
@@ -99,6 +101,7 @@ class BehaviorPolicy(Saved):
                 "act was called twice in a row: after each act, call observe(rewards, ended) with "
                 "the results of the actions"
             )
+        self.environments = len(observations)
         if self._normalization is not None:
             self._normalization.update(observations)
         scores = None

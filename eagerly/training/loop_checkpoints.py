@@ -165,6 +165,11 @@ class LoopCheckpoints:
                 f"{self.path} contains the components {', '.join(names) or 'none'} in this order; "
                 f"got {', '.join(self._components) or 'none'}"
             )
+        count = before.get("environments")  # 0 if unknown
+        if count and len(began) != count:
+            raise UsageError(
+                f"began must have shape [{count}], one value per environment; got {began}"
+            )
         if before.get("waiting") and not began.all():
             raise UsageError(
                 "the checkpoint was saved between act and observe, so its episodes cannot "
@@ -201,7 +206,11 @@ class LoopCheckpoints:
                     f"steps must increase from save to save; got {steps} after {self._last[0]}"
                 )
             record, components = self._record(), self._components.values()
-            waiting = any(isinstance(c, BehaviorPolicy) and c.waits for c in components)
+            behaviors = [c for c in components if isinstance(c, BehaviorPolicy)]
+            about = {
+                "waiting": any(behavior.waits for behavior in behaviors),
+                "environments": max((b.environments for b in behaviors), default=0),
+            }
             self._lock.check()
             self._writer.save(
                 self._contents,
@@ -211,7 +220,7 @@ class LoopCheckpoints:
                 pending=(),
                 spaces=record.pop("spaces"),
                 conditions=conditions(),
-                config=record | {"waiting": waiting},
+                config=record | about,
             )
             self._last = now
 

@@ -199,6 +199,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: Loop(path).checkpoints.restore(True),  # type: ignore[arg-type]
         r"began must have shape \[N\], .* got True",
     ),
+    "another number of environments": (
+        lambda path: Loop(path).restored(True, True, True),
+        r"began must have shape \[2\], one value per environment; got \[ True  True  True\]",
+    ),
     "no checkpoints": (lambda path: Loop(path, keep=0), "keep must be at least 1; got 0"),
 }
 
