@@ -107,10 +107,10 @@ def _check_evaluation(config: RunConfig) -> None:
             )
     for name in ("video_every_steps", "evaluation_env_kwargs"):
         if kind != SEPARATE and getattr(config, name):
-            raise ValueError(
-                f"{name} needs a second environment, but evaluations is {kind}: omit {name}, or "
-                "set evaluations to separate"
-            )
+            why = f"evaluations is {kind}: omit {name}, or set evaluations to separate"
+            if config.hardware:
+                why = f"with hardware, only one exists: omit {name}"
+            raise ValueError(f"{name} needs a second environment, but {why}")
     if kind == NO_EVALUATIONS and config.stop_at_return is not None:
         raise ValueError("stop_at_return needs evaluations, but evaluations is none: omit one")
 

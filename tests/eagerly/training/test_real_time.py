@@ -81,7 +81,7 @@ def test_hardware_changes_the_defaults_of_a_new_run(
         ("check_env", True, "check_env must be False with hardware"),
         ("restore_episodes", "yes", "restore_episodes must be no with hardware"),
         ("evaluations", "separate", "evaluations must be none or shared with hardware"),
-        ("video_every_steps", 100, "video_every_steps needs a second environment"),
+        ("video_every_steps", 100, "with hardware, only one exists: omit video_every_steps$"),
         ("rollout_steps", "many", "rollout_steps must be of type int"),
     ],
 )
