@@ -129,7 +129,7 @@ def _option(setting: Setting, default: Any) -> click.Option:
     if isinstance(default, bool):
         default = str(default).lower()
     elif default is not dataclasses.MISSING:
-        default = format_setting(default) or NONE
+        default = format_setting(default)
     notes = [setting.unit, setting.range(_FAR), *(needed.text for needed in setting.requires)]
     notes += [] if default is dataclasses.MISSING else [f"default {default}"]
     shown = "; ".join(filter(None, notes))

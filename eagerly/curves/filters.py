@@ -104,4 +104,4 @@ def _saved(runs: Sequence[Found], names: Iterable[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    return format_setting(value) or NONE
+    return format_setting(value)

@@ -132,12 +132,12 @@ def check_saved(document: Mapping[str, Any]) -> RunConfig:
 
 
 def format_setting(value: Any) -> str:
-    """Returns the command-line form of a value."""
+    """Returns the form of a value in messages; an empty one is "none"."""
     if isinstance(value, dict):
         return json.dumps(value)
     if isinstance(value, tuple | list):
         return ",".join(map(str, value)) or NONE
-    return NONE if value is None else str(value)
+    return NONE if value is None else str(value) or NONE
 
 
 def flag_words(given: Mapping[str, Any]) -> list[str]:
@@ -150,5 +150,5 @@ def flag_words(given: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, tuple | list) and value and isinstance(value[0], str):
             words += [word for each in value for word in (flag, each)]
         else:
-            words += [flag, format_setting(value)]
+            words += [flag, value if isinstance(value, str) else format_setting(value)]
     return words

@@ -82,6 +82,7 @@ def test_changes_of_immutable_settings_are_rejected_with_advice(
         ({"schedule": "constant"}, ("--schedule", "linear")),
         ({"normalize_rewards": True}, ("--normalize-rewards", "False")),
         ({"quantize": "int8"}, ("--quantize", "none")),
+        ({"data": "logs"}, ("--data", "none")),
     ):
         with pytest.raises(RunError, match=f"{flag} of .* must stay {kept}, .* with --init-from"):
             open_run(path, "td3", given, override=override)
