@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eagerly.environments.group import Rollout
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.training.callbacks import Callback, TrainerView
 
 
@@ -21,11 +21,19 @@ class CallbackRunner:
         is_empty: Whether there are no callbacks.
 
     Raises:
-        RunError: If a callback has an unknown `on_...` method, which would never be called.
+        RunError: If `callbacks` is not a list of objects, or one has an unknown `on_...` method,
+            which would never be called.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._callbacks = list(callbacks)
+        if isinstance(callbacks, Iterable):
+            callbacks = list(callbacks)
+        if not isinstance(callbacks, list) or any(isinstance(each, type) for each in callbacks):
+            raise UsageError(
+                f"callbacks must be a list of objects, as in callbacks=[ProgressBar()]; got "
+                f"{callbacks}"
+            )
+        self._callbacks = callbacks
         self.is_empty = not self._callbacks
         self._failed: tuple[str, BaseException] | None = None  # the method and its exception
         self._unusable = ""  # why environments rejected new keyword arguments

@@ -15,7 +15,9 @@ import pytest
 
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
 from eagerly.environments.group import Rollout
+from eagerly.errors import UsageError
 from eagerly.storage.listing import runs_below
+from eagerly.training.callback_runner import CallbackRunner
 from eagerly.training.callbacks import ProgressReports, TrainerView
 from eagerly.training.evaluation import Evaluation
 from tests.eagerly.training.test_trainer import _same
@@ -129,6 +131,12 @@ def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
         trained(tmp_path / "run", Outdated(), **BRIEF)
     assert trained(tmp_path / "run", **BRIEF).finished  # the directory is not locked
+
+
+@pytest.mark.parametrize("wrong", [Callback(), Callback, [Callback]])
+def test_callbacks_that_are_not_a_list_of_objects_are_rejected(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"must be a list of objects, .*; got .*Callback"):
+        CallbackRunner(wrong)
 
 
 @pytest.mark.parametrize(
