@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from eagerly.agents.persistence import VariableCheckpoint
-from eagerly.state import packed, unpacked
+from eagerly.state import checksum, packed, sealed, unpacked
 
 _DOCUMENT, _FORMAT = "agent.json", 2
 _FOLDER = re.compile(r"saved-[0-9a-f]{8}")
 _KINDS = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
-_CHECKED = {"folder": str, "parts": dict, "sha256": str}  # format 1 has none of these
+_CHECKED = {"folder": str, "parts": dict, "sha256": str}  # not in format 1
 
 
 def save_agent(
@@ -56,8 +56,7 @@ def save_agent(
         parts = {part.name: _synced(part) for part in sorted(folder.iterdir())}
         content = {"format": _FORMAT, **document, "folder": folder.name, "parts": parts}
         content = json.loads(json.dumps(content, allow_nan=False))
-        sealed = json.dumps(content | {"sha256": _checksum(content)}, indent=1) + "\n"
-        (folder / _DOCUMENT).write_text(sealed, encoding="utf-8")
+        (folder / _DOCUMENT).write_bytes(sealed(content))
         _synced(folder / _DOCUMENT)
         _sync_folder(folder)
         (folder / _DOCUMENT).replace(path / _DOCUMENT)
@@ -141,7 +140,7 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
 def _checked_folder(path: Path, document: Mapping[str, Any]) -> Path:
     """Returns the folder that a document names, if all checksums match."""
     content = {name: value for name, value in document.items() if name != "sha256"}
-    if _checksum(content) != document["sha256"]:
+    if checksum(content) != document["sha256"]:
         raise ValueError(f"{path / _DOCUMENT} does not match its checksum")
     folder = path / document["folder"]
     if not _FOLDER.fullmatch(folder.name) or folder.parent != path:
@@ -150,10 +149,6 @@ def _checked_folder(path: Path, document: Mapping[str, Any]) -> Path:
         if name not in document["parts"] or _digest(folder / name) != document["parts"][name]:
             raise ValueError(f"{folder / name} does not match its checksum")
     return folder
-
-
-def _checksum(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

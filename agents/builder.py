@@ -81,7 +81,7 @@ class ModelBuilder:
 
     @cached_property
     def columns(self) -> LastColumns | None:
-        """Selects what the actor sees of observations `[B, O]`; None if it sees everything."""
+        """Selects the actor's columns of observations `[B, O]`; None if it sees all columns."""
         if not self.config.critic_entries:
             return None
         return LastColumns(

@@ -197,7 +197,7 @@ def cells(
 
 
 # Offline training from the data of a policy of moderate quality. On HalfCheetah, its return is half
-# of that of TD3 after a million steps.
+# of the return of TD3 after a million steps.
 OFFLINE_STEPS = 50_000
 _OFFLINE: dict[str, Any] = {
     "evaluate_every_steps": 1000,

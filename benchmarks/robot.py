@@ -99,7 +99,7 @@ class RobotPendulum(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         while True:
             try:
-                self._socket.send(_ACTION.pack(-1, 0.0))  # tells the robot this address
+                self._socket.send(_ACTION.pack(-1, 0.0))  # the robot answers to this address
                 return self._newest(0.5), {}
             except (TimeoutError, ConnectionRefusedError):
                 time.sleep(0.1)

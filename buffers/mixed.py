@@ -105,7 +105,7 @@ class MixedBuffer(Saved):
         """Returns rows of either the data or the replay buffer, see `Buffer.rows`.
 
         Raises:
-            ValueError: If some rows are not stored, or both buffers have some of them.
+            ValueError: If some rows are not stored, or both buffers have some.
         """
         first = self.permanent
         if stop <= first:

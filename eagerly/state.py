@@ -8,6 +8,7 @@ inserts them again. Subclasses of `Saved` only list the attributes that form the
 from __future__ import annotations
 
 import _thread
+import hashlib
 import json
 import math
 import re
@@ -94,6 +95,17 @@ class Lock(_thread.RLock):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
+
+
+def sealed(document: Mapping[str, Any]) -> bytes:
+    """Returns a document as JSON with an embedded checksum."""
+    content = {**document, "sha256": checksum(document)}
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def checksum(document: Any) -> str:
+    """Returns the SHA-256 of a JSON document, independent of its formatting."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def check_keys(kind: str, state: Any, names: Collection[str]) -> None:

@@ -346,7 +346,7 @@ def _overrides(history: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _hardware(config: RunConfig) -> str:
-    """Returns what the setting `hardware` implies for this run, as text."""
+    """Returns the implications of the setting `hardware` for this run, as text."""
     waits = "collected during" if config.policy_lag else "alternating with"
     return (
         "1 instance, never checked, no time limit for reset, compiled first; rounds of "

@@ -433,7 +433,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Edits a document and renews its seal, without validation."""
-    from eagerly.storage.documents import sealed
+    from eagerly.state import sealed
 
     document = json.loads(path.read_text())
     document.pop("sha256", None)

@@ -72,7 +72,7 @@ def resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
 def _area_sums(image: np.ndarray, size: int) -> np.ndarray:
     """Returns `size` sums over equal sections of the first axis, times `size`.
 
-    A section may begin and end inside an element, of which it includes the corresponding share.
+    A section may begin and end inside an element; it then includes a share of this element.
     """
     count = len(image)
     totals = np.zeros((count + 1, *image.shape[1:]), np.int64)

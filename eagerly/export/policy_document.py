@@ -22,7 +22,7 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import CLIP
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations, document_of, text_of
-from eagerly.storage.documents import sealed
+from eagerly.state import sealed
 from eagerly.storage.run import Run
 from eagerly.version import __version__
 

@@ -182,7 +182,7 @@ class CheckpointWriter:
         kept = [s for s in replay if s.stop > oldest or s.stop <= permanent]
         parts |= {segment.path: saved[segment.path] for segment in kept}
         done = kept[-1].stop if kept else 0
-        # Permanent rows have a segment of their own, which is never removed.
+        # Permanent rows have a separate segment, which is never removed.
         for start, stop in ((done, permanent), (max(done, oldest), buffer.added)):
             if start < stop:
                 name = f"replay/{start:012d}-{stop:012d}.npy"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tomllib
 from collections.abc import Callable
@@ -10,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError, UsageError
+from eagerly.state import checksum, sealed
 from eagerly.storage.files import RunFiles
 
 _LARGEST_DOCUMENT = 2**26  # bytes
 _DEEPEST = 100
-
-
-def sealed(document: dict[str, Any]) -> bytes:
-    """Returns a document as JSON with an embedded checksum."""
-    return json.dumps(document | {"sha256": checksum(document)}, indent=1).encode() + b"\n"
 
 
 def read_document(files: RunFiles, name: str) -> dict[str, Any]:
@@ -105,11 +100,6 @@ def unsealed(document: dict[str, Any]) -> dict[str, Any]:
     if document.get("sha256") != checksum(content):
         raise ValueError("its checksum does not match")
     return content
-
-
-def checksum(document: dict[str, Any]) -> str:
-    """Returns the SHA-256 of a document, independent of its JSON formatting."""
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def check_format(version: Any, known: int, what: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -14,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eagerly.errors import UsageError
+from eagerly.state import checksum
 from eagerly.storage.documents import read_document, unsealed, write_document
 from eagerly.storage.files import RunFiles
 
@@ -106,7 +105,7 @@ def tracker_id(path: Path, track: str, history: Sequence[Mapping[str, Any]]) -> 
         OSError, RunError: If the file cannot be written.
     """
     files = RunFiles(path)
-    overrides = hashlib.sha256(json.dumps(list(history), sort_keys=True).encode()).hexdigest()
+    overrides = checksum(list(history))
     owner = {"path": str(path.resolve()), "overrides": overrides}
     ids: dict[str, Any] = {}
     try:

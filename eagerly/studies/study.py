@@ -7,7 +7,6 @@ moment and continued is the same study, also if several trials run at the same t
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.errors import RunError, UsageError
+from eagerly.state import checksum
 from eagerly.storage.documents import read_document, unsealed, write_document
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import finished_by, published
@@ -209,7 +209,7 @@ class Study:
     def digest(self, trials: Sequence[Trial]) -> str:
         """Returns a SHA-256 digest of the settings, states and values of trials."""
         found = [[t.number, dict(t.drawn), t.state, list(t.values.items())] for t in trials]
-        return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+        return checksum(found)
 
 
 def failure_of(run: Path) -> Path:

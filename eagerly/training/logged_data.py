@@ -29,7 +29,7 @@ def make_buffer(run: Run, agent: Agent) -> Replay:
         return _online(run, agent)
     run.data = run.data or describe(run, agent)
     transitions, episodes = (sum(each[n] for each in run.data) for n in ("transitions", "episodes"))
-    # Buffers that keep episodes store the last observation of each in a row of its own.
+    # Buffers that keep episodes store the last observation of each in a separate row.
     rows = transitions * agent.config.rows_per_step + episodes
     check_memory(agent.layout.row_bytes * rows, f"logged data of {rows:,} rows", "use less data")
     data = _empty_buffer(rows, agent, seed_sequence(config.seed, Stream.DATA))

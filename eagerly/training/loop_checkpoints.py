@@ -229,5 +229,5 @@ class LoopCheckpoints:
         self._lock.close()
 
     def _record(self) -> dict[str, Any]:
-        """Returns what identifies the agent, as it is read back from JSON."""
+        """Returns the identity of the agent in the types that JSON yields."""
         return json.loads(json.dumps(self._agent.record()))

@@ -78,7 +78,7 @@ def _act(agent: Agent) -> np.ndarray:
 
 
 def _constant_buffer(agent: Agent, actions: np.ndarray) -> Replay:
-    """Returns a buffer with equal steps, as many as a batch needs."""
+    """Returns a buffer with equal steps, enough for a batch."""
     config = agent.config
     steps = config.sequence_length + config.burn_in + 2
     buffer, observation = agent.replay_buffer(2 * steps), np.ones((1, agent.observations.size))

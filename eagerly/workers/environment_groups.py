@@ -172,7 +172,7 @@ class Environments:
 
     @property
     def in_flight(self) -> RowPolicy | None:
-        """The actor of the next rollout that `finish_rollout` returns; None if there is none."""
+        """The actor of the next rollout that `finish_rollout` returns; None without a rollout."""
         first = self._queue.first
         return first.actor if first else None
 
@@ -296,7 +296,7 @@ class Environments:
             self.repeats = True
 
     def _start_fresh(self, before: list[str]) -> None:
-        """Starts episodes, of which fresh ones have the next keyword arguments.
+        """Starts episodes. Fresh episodes have the next keyword arguments.
 
         Args:
             before: The arguments to which all return if an environment rejects the next ones. Only

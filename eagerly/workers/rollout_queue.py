@@ -61,7 +61,7 @@ class RolloutQueue:
 
     @property
     def first(self) -> Begun | None:
-        """The rollout that `take` returns next; None if there is none."""
+        """The rollout that `take` returns next; None if the queue is empty."""
         return self._begun[0] if self._begun else None
 
     def explorations(self) -> list[Any]:

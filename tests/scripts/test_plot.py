@@ -14,7 +14,7 @@ from eagerly.curves import comparison
 from eagerly.curves.tables import read_groups
 from eagerly.errors import RunError
 from eagerly.scripts.plot import main
-from eagerly.storage.documents import sealed
+from eagerly.state import sealed
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.files import RunFiles
 from eagerly.storage.run_document import FORMAT, read_document_of, results_of

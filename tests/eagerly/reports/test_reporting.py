@@ -11,7 +11,7 @@ import pytest
 
 import eagerly
 from eagerly.errors import RunError
-from eagerly.storage.documents import sealed
+from eagerly.state import sealed
 from eagerly.storage.run_document import FORMAT
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>--></style>]]>\x1b"
