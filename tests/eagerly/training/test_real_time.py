@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import platform
 import re
 import sys
 import threading
@@ -213,6 +215,22 @@ def test_the_interpreter_switches_threads_often_only_within_the_context() -> Non
         assert sys.getswitchinterval() < before
         assert gc.get_freeze_count() > frozen
     assert (sys.getswitchinterval(), gc.get_freeze_count()) == (before, 0)
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_was_freed_before_is_returned_at_once() -> None:
+    # The objects that stay are between the others, so that freeing does not shrink the heap.
+    blocks = [bytes(20_000) for _ in range(4000)]
+    del blocks[::2], blocks[1::2]
+    before = resident_bytes()
+    with responsive():
+        assert resident_bytes() < before - 10_000_000
+    assert len(blocks) == 1000
 
 
 class Fallen(Single):
