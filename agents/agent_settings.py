@@ -504,7 +504,7 @@ class AgentSettings(Settings):
 
     exploration: str = setting(
         "gaussian",
-        "Exploration noise: independent or temporally correlated",
+        "Exploration noise: independent, temporally correlated, or held for 1 to 16 steps",
         choices=EXPLORATIONS,
         requires=ON_CONTINUOUS,
         group=EXPLORATION,

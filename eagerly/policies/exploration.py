@@ -16,7 +16,10 @@ from eagerly.spaces import Actions, Observations
 from eagerly.spaces.actions import INVALID
 from eagerly.state import Saved
 
-EXPLORATIONS = ("gaussian", "ornstein_uhlenbeck")
+EXPLORATIONS = ("gaussian", "ornstein_uhlenbeck", "held")
+_LONGEST_HOLD = 16  # steps
+_HOLD_WEIGHTS = 1.0 / np.arange(1, _LONGEST_HOLD + 1) ** 2
+_HOLD_CUMULATED = np.cumsum(_HOLD_WEIGHTS) / _HOLD_WEIGHTS.sum()  # P(k ≤ 1), ..., P(k ≤ 16)
 _LEAST = 2.0**-25  # lower bound of -log(1 - u), whose logarithm would be infinite at u = 0
 _BLOCK = 256  # steps drawn at once, because creating a generator takes 30 µs
 
@@ -70,11 +73,16 @@ def _uniform(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarr
 class Exploration(Saved):
     """Converts actor scores into exploratory actions, or draws random ones, step by step.
 
-    Continuous dimensions of the G environments get Gaussian noise σ n with n ~ N(0, 1). It is
-    either independent for every environment, step and dimension, or follows the Ornstein-Uhlenbeck
-    process x ← (1 - θ) x + σ n (Uhlenbeck and Ornstein 1930). The process starts at 0 in every
-    episode, with time steps of 1 as in Lillicrap et al. 2016 (section 7). The standard deviation of
-    x converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for θ = 0.15.
+    Continuous dimensions of the G environments get Gaussian noise σ n with n ~ N(0, 1), independent
+    for every environment and dimension:
+
+    - "gaussian": independent at every step.
+    - "ornstein_uhlenbeck": the process x ← (1 - θ) x + σ n (Uhlenbeck and Ornstein 1930). It starts
+      at 0 in every episode, with time steps of 1 as in Lillicrap et al. 2016 (section 7). The
+      standard deviation of x converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for θ = 0.15.
+    - "held": all dimensions of an environment keep their noise for k steps, at most until the end
+      of the episode. P(k) is proportional to 1 / k² for k = 1, ..., 16 (Kim et al. 2026,
+      "FlashSAC"), with a mean of 2.1.
 
     Discrete choices are sampled with their probabilities or, with probability ε, uniformly from the
     valid values.
@@ -108,9 +116,10 @@ class Exploration(Saved):
         first: int = 0,
     ) -> None:
         self._scale, self._epsilon = np.float32(scale), epsilon
-        self._theta = theta if kind == "ornstein_uhlenbeck" else None
+        self._kind, self._theta = kind, theta
         self._process = np.zeros((0, 0), np.float32)
         self._normals = Draws(_normal, seed, Stream.EXPLORATION, 0, first=first)
+        self._holding = Draws(_uniform, seed, Stream.EXPLORATION, 2, first=first)
         self._choosing = Draws(_uniform, seed, Stream.EXPLORATION, 1, first=first)
         self._uniforms = Draws(_uniform, seed, Stream.WARMUP, first=first)
         self._observations, self._actions = observations, actions
@@ -121,16 +130,31 @@ class Exploration(Saved):
         has_choices = bool(self._actions.choices)
         box = scores[:, : self._actions.continuous] if has_choices else scores
         noise = self._normals(self.step, box.shape) * self._scale
-        if self._theta is not None:
-            if self._process.shape != box.shape:
-                self._process = np.zeros(box.shape, np.float32)
-            self._process -= self._theta * self._process
-            self._process += noise
-            noise = self._process
+        if self._kind != "gaussian":
+            noise = self._correlated(noise)
         noisy = box + noise
         np.maximum(noisy, -1.0, out=noisy)  # np.clip takes three times as long
         np.minimum(noisy, 1.0, out=noisy)
         return self._chosen(scores, noisy) if has_choices else noisy
+
+    def _correlated(self, normal: np.ndarray) -> np.ndarray:
+        """Returns noise `[G, W]` that depends on earlier noise and on independent noise."""
+        count, width = normal.shape
+        shape = (count, width + (self._kind == "held"))
+        if self._process.shape != shape:
+            self._process = np.zeros(shape, np.float32)
+        if self._kind == "ornstein_uhlenbeck":
+            self._process -= self._theta * self._process
+            self._process += normal
+            return self._process
+        noise, left = self._process[:, :-1], self._process[:, -1:]  # left: steps left to hold it
+        if (ends := left == 0).any():
+            uniform = self._holding(self.step, (count, 1))
+            steps = 1 + np.searchsorted(_HOLD_CUMULATED, uniform, side="right")
+            np.copyto(left, steps, where=ends, casting="unsafe")
+            np.copyto(noise, normal, where=ends)
+        left -= 1
+        return noise
 
     def _chosen(self, scores: np.ndarray, box: np.ndarray) -> np.ndarray:
         """Samples choices from scores `[G, A]`; appends them to continuous actions `[G, C]`."""
@@ -166,5 +190,5 @@ class Exploration(Saved):
     def _check(self, values: dict[str, Any]) -> None:
         if values["process"].ndim != 2:
             raise ValueError(f"noise must have shape [G, W]; got {values['process'].shape}")
-        if self._theta is None:  # the state may come from another kind of noise
+        if self._kind == "gaussian":  # the state may come from another kind of noise
             values["process"] = np.zeros((0, 0), np.float32)

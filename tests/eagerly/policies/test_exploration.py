@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly.policies.exploration import Exploration
+from eagerly.policies.exploration import EXPLORATIONS, Exploration
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.spaces import Actions, Observations
 from eagerly.state import packed, unpacked
@@ -96,6 +96,30 @@ def test_ornstein_uhlenbeck_noise_starts_at_zero_in_each_episode() -> None:
     assert not difference[[0, 2]].any()
 
 
+def test_held_noise_changes_after_1_to_16_steps_in_all_dimensions_at_once() -> None:
+    noise = walk(exploration("held"), 20_000)
+    changes = (noise[1:] != noise[:-1]).any(axis=2)
+    assert (changes == (noise[1:] != noise[:-1]).all(axis=2)).all()
+    ends = [np.flatnonzero(each) for each in changes.T]
+    lengths = np.concatenate([np.diff(each) for each in ends])
+    expected = 1 / np.arange(1, 17) ** 2
+    frequency = np.bincount(lengths, minlength=17)[1:] / len(lengths)
+    np.testing.assert_allclose(frequency, expected / expected.sum(), atol=0.01)
+    assert abs(noise.std() - 0.1) < 0.003
+    assert len({each.tobytes() for each in ends}) == 3
+
+
+def test_held_noise_changes_when_an_episode_begins() -> None:
+    noise = exploration("held")
+    while True:
+        before = walk(noise, 1)[0]
+        if (noise.state()["process"][:, -1] > 0).all():
+            break
+    noise.on_reset(np.array([False, True, False]))
+    is_held = (walk(noise, 1)[0] == before).all(axis=1)
+    assert is_held.tolist() == [True, False, True]
+
+
 SPACES = {
     "box": gymnasium.spaces.Box(-1, 1, (2,)),
     "mixed": gymnasium.spaces.Tuple(
@@ -104,7 +128,7 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
+@pytest.mark.parametrize("kind", EXPLORATIONS)
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_noise_is_independent_of_other_environments_and_can_be_restored(
     kind: str, space: Any
@@ -130,11 +154,12 @@ def test_noise_starts_at_zero_for_another_number_of_environments() -> None:
     assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 
-def test_the_state_of_another_kind_of_noise_can_be_restored() -> None:
-    gaussian, correlated = exploration("gaussian"), exploration("ornstein_uhlenbeck")
-    played(gaussian, 3, 2)
-    correlated.restore(gaussian.state())
-    np.testing.assert_array_equal(played(correlated, 1, 2), played(gaussian, 1, 2))
-    again = exploration("gaussian")
-    again.restore(correlated.state())
-    np.testing.assert_array_equal(played(again, 1, 2), played(gaussian, 1, 2))
+@pytest.mark.parametrize("before", EXPLORATIONS)
+@pytest.mark.parametrize("after", EXPLORATIONS)
+def test_the_state_of_another_kind_of_noise_can_be_restored(before: str, after: str) -> None:
+    one, other, gaussian = exploration(before), exploration(after), exploration()
+    played(one, 4, 2)
+    played(gaussian, 4, 2)
+    other.restore(one.state())
+    if before != after:  # the other kind starts with new noise
+        np.testing.assert_array_equal(played(other, 1, 2), played(gaussian, 1, 2))
