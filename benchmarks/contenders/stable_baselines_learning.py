@@ -1,7 +1,8 @@
-"""Trains TD3 or DDPG of Stable-Baselines3 for learning curves.
+"""Trains TD3 or DDPG of Stable-Baselines3 or SBX for learning curves.
 
 Run with the Python of a virtual environment in which Stable-Baselines3 is installed:
-`stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER EVALUATION_SEED...`. FOLDER must exist.
+`stable_baselines_learning.py [--package sbx] td3|ddpg ENV STEPS SEED FOLDER EVALUATION_SEED...`.
+FOLDER must exist.
 There is one EVALUATION_SEED per evaluation episode. The script writes the evaluations to
 FOLDER/evaluations.csv. On SIGTERM it saves the run and exits with code 143. The same command
 resumes the run with a new episode and new random numbers, because a saved model contains neither
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import fcntl
+import importlib
 import json
 import os
 import shutil
@@ -29,7 +31,6 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
-import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
@@ -100,6 +101,8 @@ class Evaluations(BaseCallback):
 def main() -> None:
     """Trains from scratch, or resumes a saved run."""
     parser = argparse.ArgumentParser()
+    packages = ("stable_baselines3", "sbx")
+    parser.add_argument("--package", choices=packages, default=packages[0])
     parser.add_argument("algorithm", choices=("td3", "ddpg"))
     parser.add_argument("env")
     parser.add_argument("steps", type=int)
@@ -112,10 +115,11 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         sys.exit(f"{given.folder} is being trained by another process")
+    package = importlib.import_module(given.package)
     torch.set_num_threads(1)
     mujoco.set_mju_user_warning(warnings.warn)  # by default, MuJoCo writes MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
-    kind = getattr(stable_baselines3, given.algorithm.upper())
+    kind = getattr(package, given.algorithm.upper())
     saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))
     # A process killed between the two renames below leaves the previous save only as `old`.
     if old.exists() and not saved.exists():

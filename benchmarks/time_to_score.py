@@ -1,0 +1,226 @@
+"""Measures the CPU time in which agents of several packages reach given returns.
+
+`python -m eagerly.benchmarks.time_to_score` trains the missing runs and writes the table
+`results/time_to_score.md`. CPU time includes startup, compilation and evaluations.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+
+from eagerly.benchmarks.grid import CHEETAH, HOPPER, MILLION, THREE_SEEDS
+from eagerly.benchmarks.measuring import CONTENDERS, machine, peers_python
+from eagerly.scripts.output import say
+from eagerly.storage.config import RunConfig
+from eagerly.storage.presets import DEFAULTS
+from eagerly.training.evaluation import evaluation_seeds
+from eagerly.training.run_processes import TrainingProcess, train_command
+
+SCORES: dict[str, tuple[float, ...]] = {CHEETAH: (3000.0, 6000.0, 9000.0), HOPPER: (2000.0,)}
+OURS, PEER_PACKAGES = ("td3", "ddpg", "td7"), ("stable_baselines3", "sbx")
+NAMES = {
+    "td3": "TD3",
+    "ddpg": "DDPG",
+    "td7": "TD7",
+    "stable_baselines3": "TD3 of Stable-Baselines3",
+    "sbx": "TD3 of SBX",
+}
+_FOLDER = Path(__file__).parent / "results"
+_POLL = 0.5  # seconds between two readings of CPU time and evaluations
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_ONE_THREAD = dict.fromkeys(_THREADS, "1") | {
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run that ends at the highest score of its environment, or when its CPU time is spent."""
+
+    contender: str
+    env: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Key in the results."""
+        return f"{self.contender}-{self.env}-{self.seed}"
+
+    def command(self, folder: Path, python: Path) -> list[str]:
+        """Returns the command, whose evaluations are written to `evaluations(folder)`."""
+        if self.contender in OURS:
+            given = {"env": self.env, "seed": self.seed, "steps": MILLION, "intra_op_threads": 1}
+            own = "--run-dir", str(folder / "run"), "--no-progress", "--preset", DEFAULTS
+            return train_command(self.contender, given | {"inter_op_threads": 1}, *own)
+        script = CONTENDERS / "stable_baselines_learning.py"
+        seeds = evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
+        words = "td3", self.env, str(MILLION), str(self.seed), str(folder), *map(str, seeds)
+        return [str(python), str(script), "--package", self.contender, *words]
+
+    def evaluations(self, folder: Path) -> Path:
+        """Returns the path of the table of evaluations."""
+        return folder / ("run" if self.contender in OURS else "") / "evaluations.csv"
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Returns the CPU time of a process and of its children, running or ended."""
+    total = 0.0
+    for each in (process, *process.children(recursive=True)):
+        times = each.cpu_times()
+        total += times.user + times.system
+        if each.pid == process.pid:
+            total += times.children_user + times.children_system
+    return total
+
+
+def measure(
+    attempt: Attempt, folder: Path, python: Path, budget: float, stopping: threading.Event
+) -> dict[str, Any] | None:
+    """Trains until the highest score or the budget, in seconds of CPU time, is reached.
+
+    Returns:
+        The CPU time and the step at which each score was reached; None if stopped.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    process = TrainingProcess(
+        attempt.command(folder, python), folder / "log.txt", env=os.environ | _ONE_THREAD
+    )
+    watched, table = psutil.Process(process.pid), attempt.evaluations(folder)
+    reached: dict[str, dict[str, float]] = {}
+    spent = last = best = 0.0
+    try:
+        while not stopping.wait(_POLL) and process.poll() is None and spent < budget:
+            spent = cpu_seconds(watched)
+            for row in _rows(table):
+                score, step = float(row["return_mean"]), int(row["steps"])
+                last, best = max(last, step), max(best, score)
+                for wanted in SCORES[attempt.env]:
+                    if score >= wanted and str(wanted) not in reached:
+                        reached[str(wanted)] = {"cpu_seconds": round(spent, 1), "steps": step}
+            if len(reached) == len(SCORES[attempt.env]):
+                break
+        if stopping.is_set():
+            return None
+        if process.poll():
+            raise click.ClickException(f"{attempt.name} failed:\n{process.printed()[-2000:]}")
+        return {"reached": reached, "cpu_seconds": round(spent, 1), "steps": last, "best": best}
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    """Returns the complete rows of a table that may be growing."""
+    if not table.exists():
+        return []
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    return list(csv.DictReader([line for line in lines if line.endswith("\n")]))
+
+
+def report(found: dict[str, Any], budget: float) -> str:
+    """Returns the results as Markdown."""
+    columns = [(env, score) for env, scores in SCORES.items() for score in scores]
+    lines = [
+        "# CPU time until a return is reached",
+        "",
+        f"Each run ended at the highest return, or after {budget / 60:.0f} minutes of CPU time. "
+        "Every cell lists the CPU minutes of all seeds until the first evaluation of 10 episodes "
+        "that reached the return, and their median. A dash: not within this budget.",
+        "",
+        "| | " + " | ".join(f"{env}, {score:.0f}" for env, score in columns) + " |",
+        "|---" * (1 + len(columns)) + "|",
+    ]
+    for contender, name in NAMES.items():
+        cells = [_cell(found, contender, env, str(score)) for env, score in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(found: dict[str, Any], contender: str, env: str, score: str) -> str:
+    times = []
+    for seed in THREE_SEEDS:
+        if (one := found.get(Attempt(contender, env, seed).name)) is None:
+            return "not measured"
+        times.append(one["reached"].get(score, {}).get("cpu_seconds", float("inf")) / 60)
+    shown = [
+        "–" if each == float("inf") else f"{each:.1f}"
+        for each in (*times, statistics.median(times))
+    ]
+    return f"**{shown[-1]}** ({', '.join(shown[:-1])})"
+
+
+@click.command()
+@click.option("--budget", default=60.0, show_default=True, help="CPU minutes of a run.")
+@click.option("--jobs", default=2, show_default=True, help="Number of runs at the same time.")
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path),
+    default=Path("build/time_to_score"),
+    show_default=True,
+    help="Folder of the runs.",
+)
+@click.option(
+    "--peers",
+    type=click.Path(path_type=Path),
+    default=Path("build/peers"),
+    show_default=True,
+    help="Folder of the peers' virtual environment.",
+)
+def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
+    """Trains the missing runs and writes the tables. SIGTERM ends the current runs."""
+    path = _FOLDER / "time_to_score.json"
+    saved: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if saved.get("budget_minutes", budget) != budget:
+        raise click.UsageError(f"{path} has another budget: delete it to measure again")
+    found: dict[str, Any] = saved.get("runs", {})
+    python = peers_python(peers, say)
+    stopping, writing = threading.Event(), threading.Lock()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+
+    def run(attempt: Attempt) -> None:
+        if stopping.is_set() or attempt.name in found:
+            return
+        began = time.monotonic()
+        made = measure(attempt, work / attempt.name, python, 60 * budget, stopping)
+        if made is None:
+            return
+        shutil.rmtree(work / attempt.name)
+        minutes = (time.monotonic() - began) / 60
+        with writing:
+            found[attempt.name] = made
+            document = {"budget_minutes": budget, "jobs": jobs, "machine": machine(), "runs": found}
+            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            path.with_suffix(".md").write_text(report(found, 60 * budget), encoding="utf-8")
+        say(f"{attempt.name}: {made} ({minutes:.0f} minutes)")
+
+    attempts = [
+        Attempt(contender, env, seed)
+        for seed, env, contender in itertools.product(THREE_SEEDS, SCORES, (*OURS, *PEER_PACKAGES))
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(run, attempts))
+    if stopping.is_set():
+        sys.exit(143)
+
+
+if __name__ == "__main__":
+    main()
