@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,6 +26,7 @@ from eagerly.agents.persistence import (
     check_loadable,
     check_weights,
 )
+from eagerly.agents.replicas import Replicas
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.running_statistics import Statistics
@@ -81,6 +83,7 @@ class Agent(Algorithm, Saved):
         checkpoint: Saves and restores all networks, optimizers and the update counter.
         normalization: Normalizes observations for all networks, or None.
         rewards: Scales the rewards of batches.
+        clock: Provides the number of the current update.
         lock: Held while variables are updated, read or saved, see docs/own-loop.md.
 
     Raises:
@@ -120,9 +123,10 @@ class Agent(Algorithm, Saved):
         self.seed, self._spaces, self._in_update = seed, builder.spaces, False
         self.inputs = inputs_of(config, *layouts, seed)
         self.rewards = RewardScaling(config, self.inputs.dtype)
-        self.outputs = outputs_of(self.actions, config, self.inputs.rows_per_update)
+        rows = self.inputs.rows_per_update // config.replicas
+        self.outputs = outputs_of(self.actions, config, rows)
         self.modules = self._built(builder)
-        self._rates, self._clock = builder.rates, builder.clock
+        self._rates, self.clock = builder.rates, builder.clock
         self._rates.check_reach(self.modules)
         self.normalization = builder.normalization
         of_actor = builder.columns and builder.columns.normalization
@@ -133,7 +137,7 @@ class Agent(Algorithm, Saved):
             check_loadable(self.acting, builder.policy_actor())
         self.policy = acting_policy(self.acting, self.actions.size)
         self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-        self._clock.count_with(self._counter)
+        self.clock.count_with(self._counter)
         self.learner = Learner(
             self._update,
             self.inputs,
@@ -147,6 +151,15 @@ class Agent(Algorithm, Saved):
         )
         self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
         self.lock = threading.RLock()
+        self._replicas: Replicas | None = None
+        if config.replicas > 1:
+            self._replicas = Replicas(self, self._replica, self._statistics.layers)
+
+    def _replica(self) -> Self:
+        """Returns an agent with separate modules, which shares everything else with this one."""
+        builder, replica = self.Builder(self.config, *self._spaces, seed=self.seed), copy(self)
+        replica.modules, replica.clock = self._built(builder), builder.clock
+        return replica
 
     def _needs_autograph(self) -> bool:
         """Returns whether updates run user code, which may branch on tensors in Python."""
@@ -184,8 +197,8 @@ class Agent(Algorithm, Saved):
         batch = batch._replace(reward=self.rewards(batch.reward))
         self._in_update = True
         try:
-            with self._clock.during(phase.update):
-                results = self.update(batch, random, phase)
+            with self.clock.during(phase.update):
+                results = (self._replicas or self).update(batch, random, phase)
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:
             self._in_update = False
@@ -473,6 +486,8 @@ class Agent(Algorithm, Saved):
         with self.lock:
             self.policy.snapshot()  # threads that act during this call use the weights before it
             self._statistics.sync()
+            if self._replicas is not None:
+                self._replicas.copy_first()
             metrics, weights = self.learner.learn(buffer, updates)
             self.policy.refresh(weights)
         return metrics

@@ -233,6 +233,17 @@ class AgentSettings(Settings):
         comparable=True,
         group=LEARNING,
     )
+    replicas: int = setting(
+        1,
+        "Devices that run each update together, each with an equal part of the batch "
+        "(docs/scale.md)",
+        unit="devices",
+        at_least=1,
+        at_most=64,
+        comparable=True,
+        requires=when("mode", "graph", "eager"),
+        group=LEARNING,
+    )
     precision: str = setting(
         "float32",
         "Floating-point precision of the networks",

@@ -33,11 +33,14 @@ class Algorithm:
     Attributes:
         Budget: A subclass of `eagerly.training.update_budget.UpdateBudget`, which decides when a
             run makes updates; `UpdateBudget` itself if None.
+        REPLICABLE: Whether `update` uses a batch only through means over its rows, so that several
+            devices can each process a part (`replicas`). Subclasses do not inherit it.
         config: The settings.
         modules: The result of `build`: networks with their targets and optimizers, by name.
     """
 
     Budget: ClassVar[type[Any] | None] = None
+    REPLICABLE: ClassVar[bool] = False
     config: AgentConfig
     modules: Modules
 

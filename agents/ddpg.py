@@ -27,6 +27,7 @@ class DDPG(Agent):
     """The DDPG agent. `Agent` documents its constructor and methods."""
 
     Config = DDPGConfig
+    REPLICABLE = True
     config: DDPGConfig
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:

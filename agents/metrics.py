@@ -8,6 +8,8 @@ from eagerly.agents import losses
 from eagerly.agents.shapes import expect_rank
 from eagerly.networks.padding import masked_mean
 
+MAXIMA = frozenset({"values/max"})  # metrics that are maxima over rows; all others are means
+
 
 def critic_metrics(
     loss: tf.Tensor, values: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -31,6 +31,7 @@ class Module:
     Attributes:
         name, network, target, optimizer, copy_every: As given.
         learned: The variables that `minimize` updates.
+        exchange: Replaces gradients by those of all replicas; None with one replica.
 
     Raises:
         ValueError: If the target's variables have other shapes than the network's, or `copy_every`
@@ -53,6 +54,7 @@ class Module:
             )
         self.name, self.network, self.target = name, network, target
         self.optimizer, self.copy_every = optimizer, copy_every
+        self.exchange: Callable[[list[Any]], list[tf.Tensor]] | None = None
         self.learned = list(network.trainable_variables if learned is None else learned)
         if target is not None:
             _check_shapes(network, target)
@@ -97,6 +99,8 @@ class Module:
                     f"the loss of {self.name} does not depend on {variable.path}: compute it under "
                     "the tape, from this network, or exclude the variable from `learned`"
                 )
+        if self.exchange is not None:
+            gradients = self.exchange(gradients)
         self.optimizer.apply(gradients, variables)
 
     def networks(self) -> dict[str, Model]:

@@ -24,6 +24,7 @@ class Statistics(Saved):
 
     Attributes:
         moments: Running moments by normalized quantity, "observations" or "rewards".
+        layers: The layers that normalize observations.
     """
 
     _saved = ("moments",)
@@ -39,7 +40,8 @@ class Statistics(Saved):
             "rewards": rewards.moments,
         }
         self.moments = {name: each for name, each in moments.items() if each is not None}
-        self._syncs = [rewards.sync, *(each.sync for each in (observations, actor) if each)]
+        self.layers = [layer for layer in (observations, actor) if layer is not None]
+        self._syncs = [rewards.sync, *(layer.sync for layer in self.layers)]
 
     def sync(self) -> None:
         """Applies the current statistics to networks and updates.

@@ -26,6 +26,7 @@ class TD3(Agent):
     """The TD3 agent. `Agent` documents its constructor and methods."""
 
     Config = TD3Config
+    REPLICABLE = True
     config: TD3Config
 
     @property

@@ -30,11 +30,19 @@ class UpdateRandom:
         seed: Seed of the run, in [0, 2**63).
         update: Scalar int64, the number of the update, used modulo 2**32.
         dtype: Floating-point dtype of the numbers.
+        part: Index of the part of the batch for which numbers are drawn, row by row.
     """
 
-    def __init__(self, seed: int, update: tf.Tensor, dtype: tf.DType) -> None:
-        self._seed, self._update, self._dtype = seed, update, dtype
+    def __init__(self, seed: int, update: tf.Tensor, dtype: tf.DType, part: int = 0) -> None:
+        self._seed, self._update, self._dtype, self._part = seed, update, dtype, part
         self._names: set[str] = set()
+
+    def part(self, index: int) -> UpdateRandom:
+        """Returns the random numbers of one of several equal parts of the batch.
+
+        Those of all parts together are those of the whole batch.
+        """
+        return UpdateRandom(self._seed, self._update, self._dtype, index)
 
     def uniform_pairs(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
         """Returns pairs of independent uniforms in (0, 1], `[2, *shape]`, each with 24 bits.
@@ -49,7 +57,8 @@ class UpdateRandom:
             )
         self._names.add(name)
         key = self._seed ^ _number_of(name)
-        places = tf.cast(tf.range(math.prod(shape)), tf.uint32)
+        first = self._part * math.prod(shape)
+        places = tf.cast(tf.range(first, first + math.prod(shape)), tf.uint32)
         words = threefry((key % 2**32, key // 2**32), tf.cast(self._update, tf.uint32), places)
         integers = tf.cast(_shifted_right(tf.stack(words), 8), tf.int32)
         uniform = (tf.cast(integers, self._dtype) + 0.5) * 2.0**-24

@@ -42,7 +42,7 @@ environment_timeout_seconds keep_checkpoints device intra_op_threads inter_op_th
 
 hidden_sizes activation layer_norm normalize_observations initializer ignore_entries
 critic_entries encoder_units random_shift batch_size memory memory_units attention_heads
-sequence_length burn_in sequences_per_update mode precision quantize quantize_freeze_steps
+sequence_length burn_in sequences_per_update mode replicas precision quantize quantize_freeze_steps
 
 actor_learning_rate critic_learning_rate adam_epsilon clip_gradients weight_decay schedule
 schedule_steps schedule_end normalize_rewards reward_scale shared_gradient tau n_step sampling

@@ -107,7 +107,7 @@ def assemble(
     opened.callback(watchdog.close)
     run.check_trusted("collectors", "num_collectors", "track")
     check_tracker(config.track)
-    set_device(config.device)
+    set_device(config.device, run.agent_config.replicas)
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)
     first = opened.enter_context(closing(FirstEnvironment(run, watchdog)))

@@ -24,10 +24,11 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 _CPU_FLAGS = Path("/proc/cpuinfo")
 
 
-def set_device(device: str) -> None:
-    """Selects the device of this process; "auto" selects a GPU if available.
+def set_device(device: str, replicas: int = 1) -> None:
+    """Selects the devices of this process, one per replica; "auto" selects GPUs if available.
 
     On a GPU, memory is allocated on demand and TensorFlow's deterministic operations are enabled.
+    Without a GPU, several replicas get logical CPU devices, which share all cores.
 
     Raises:
         RunError: If `device` is "gpu" and TensorFlow finds none.
@@ -41,12 +42,16 @@ def set_device(device: str) -> None:
             "pip install 'eagerly[gpu]'. If it is installed, TF_CPP_MIN_LOG_LEVEL=0 shows why "
             "TensorFlow does not use the GPU."
         )
-    used = [] if device == "cpu" else gpus[:1]
+    used = [] if device == "cpu" else gpus[:replicas]
     try:
         if used != gpus:
             tf.config.set_visible_devices(used, "GPU")
         for gpu in used:
             tf.config.experimental.set_memory_growth(gpu, True)
+        if replicas > 1 and not used:
+            parts = [tf.config.LogicalDeviceConfiguration()] * replicas
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError:  # TensorFlow is already initialized
         if tf.config.get_visible_devices("GPU") != used:
             _log.warning(
