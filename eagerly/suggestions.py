@@ -116,6 +116,7 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "wrapper_class": ("wrapper",),
     "wrappers": ("wrapper",),
 }
+_OF_RUNS = {name: (name,) for names in RUN_NAMES.values() for name in names} | RUN_NAMES
 # Additions to the suggestion.
 _ADDITIONS = {
     "gradient_steps": ", which is gradient_steps / train_freq",
@@ -151,10 +152,10 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     for other, names in (AGENT_NAMES | RUN_NAMES).items():
         if meant := [each for each in names if each in known]:
             meanings[other] = meant
+    if spell is str and name in _OF_RUNS and name not in meanings:
+        return f"Use {' and '.join(_OF_RUNS[name])} in eagerly.train."
     for near in [name] if name in meanings else difflib.get_close_matches(name, meanings, 1):
         return f"Use {' and '.join(map(spell, meanings[near]))}{_ADDITIONS.get(near, '')}."
-    if name in RUN_NAMES and spell is str:
-        return f"Use {' and '.join(RUN_NAMES[name])} in eagerly.train."
     return ""
 
 

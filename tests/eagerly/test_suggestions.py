@@ -28,6 +28,8 @@ def test_the_table_names_existing_settings_and_hides_none() -> None:
         ("polyak", {"discount"}, ""),
         ("buffer_size", OF_RUNS, "Use replay_capacity."),
         ("buffer_size", OF_AGENTS, "Use replay_capacity in eagerly.train."),
+        ("learning_starts", OF_AGENTS, "Use warmup_steps in eagerly.train."),
+        ("warmup_steps", OF_AGENTS, "Use warmup_steps in eagerly.train."),
         ("tensorboard_log", OF_RUNS, "Use run_dir."),
         ("Total-Timesteps", OF_RUNS, "Use steps."),
         ("total_steps", OF_RUNS, "Use steps."),
