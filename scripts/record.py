@@ -61,8 +61,8 @@ _FILES = (".hdf5", ".h5")
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="What to create: a file if the name ends in .hdf5 or .h5, otherwise a folder, which "
-    "Minari can load. It must not exist.",
+    help="What to create: a file if the name ends in .hdf5 or .h5, a folder for Minari if it has "
+    "no suffix. It must not exist.",
 )
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
@@ -89,6 +89,11 @@ def main(
     from eagerly.training.recording import NoisyPolicy, RecordingEnvironment, record_episodes
     from eagerly.training.signals import terminated_by_signals
 
+    if out.suffix not in ("", *_FILES):
+        raise UsageError(
+            f"-o must end in {' or '.join(_FILES)} for a file, or have no suffix for a folder in "
+            f"Minari's layout; got {out}"
+        )
     if os.path.lexists(out):
         raise UsageError(
             f"{out} must not exist, because recordings are never overwritten: choose another -o"

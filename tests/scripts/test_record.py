@@ -72,6 +72,16 @@ def test_recordings_are_never_overwritten(recorded: Record, tmp_path: Path) -> N
     assert (tmp_path / "a.hdf5").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["sim.csv", "sim.HDF5", "sim.v0"])
+def test_an_unknown_suffix_is_an_error(name: str, recorded: Record, tmp_path: Path) -> None:
+    result = recorded(name)
+    assert result.exit_code == 2
+    (line,) = (line for line in result.output.splitlines() if line.startswith("Error: "))
+    assert "-o must end in .hdf5 or .h5 for a file, or have no suffix for a folder" in line
+    assert f"got {tmp_path / name}" in line
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failure_leaves_no_files(
     recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
