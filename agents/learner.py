@@ -78,14 +78,14 @@ class Learner:
         """Validates that no target has to be copied in the middle of a call.
 
         Raises:
-            ValueError: Unless `updates` divides both the copy interval and the number of updates so
-                far.
+            ValueError: Unless `updates` divides both the copy interval and the updates so far.
         """
         for module in self._copied:
-            if module.copy_every % updates or self.updates % updates:
+            if (every := module.copy_every) % updates or self.updates % updates:
+                fits = next(n for n in range(updates, 0, -1) if not (every % n or self.updates % n))
                 raise ValueError(
-                    f"updates per call must divide {module.copy_every}, the updates between two "
-                    f"copies of targets, and {self.updates}, the updates so far; got {updates}"
+                    f"updates per call must divide {every}, the updates between two copies of "
+                    f"targets, and {self.updates}, the updates so far; got {updates}: use {fits}"
                 )
 
     def learn(self, buffer: Replay, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:

@@ -47,7 +47,10 @@ def compile_programs(agent: Agent, updates_per_call: int, updates: int = 0) -> N
     try:
         learner.check_call(updates_per_call)
     except ValueError as error:
-        raise UsageError(f"--updates-per-call: {error}") from error
+        raise UsageError(
+            f"--updates-per-call: {error} (with --hardware, its default is --rollout-steps, at "
+            "most 50)"
+        ) from error
     try:
         actions = _act(agent)
         buffer = _constant_buffer(agent, actions)

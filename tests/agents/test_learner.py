@@ -253,10 +253,10 @@ def test_a_copy_between_calls_discards_published_values() -> None:
     assert learner.learn(buffer, 1)[1] == []
 
 
-@pytest.mark.parametrize("updates", [3, 5, 12])
-def test_updates_per_call_must_divide_the_copy_interval(updates: int) -> None:
+@pytest.mark.parametrize(("updates", "fits"), [(3, 2), (5, 3), (12, 6)])
+def test_updates_per_call_must_divide_the_copy_interval(updates: int, fits: int) -> None:
     learner, buffer = learner_of(nothing, copied=[every(6), every(4)]), buffer_of(InOrder())
-    with pytest.raises(ValueError, match=rf"must divide [46], .*; got {updates}"):
+    with pytest.raises(ValueError, match=rf"must divide [46], .*; got {updates}: use {fits}"):
         learner.learn(buffer, updates)
     assert learner.updates == 0
     assert buffer.sampler._next == 0  # nothing was sampled
@@ -265,7 +265,9 @@ def test_updates_per_call_must_divide_the_copy_interval(updates: int) -> None:
 def test_a_call_across_a_copy_is_rejected() -> None:
     learner, buffer = learner_of(nothing, copied=[every(4)]), buffer_of()
     learner.learn(buffer, 2)
-    with pytest.raises(ValueError, match=r"must divide 4, .*, and 2, the updates so far; got 4"):
+    with pytest.raises(
+        ValueError, match=r"must divide 4, .*, and 2, the updates so far; got 4: use 2"
+    ):
         learner.learn(buffer, 4)
     learner.learn(buffer, 2)
     learner.learn(buffer, 4)

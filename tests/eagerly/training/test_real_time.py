@@ -327,5 +327,8 @@ def test_a_call_that_does_not_fit_the_agent_is_reported() -> None:
     spaces = Single.observation_space, Single.action_space
     agent = TD3(*spaces, hidden_sizes=(8,), mode="eager")
     agent.learner._copied = [SimpleNamespace(copy_every=250)]  # as in TD7
-    with pytest.raises(RunError, match="--updates-per-call: updates per call must divide 250"):
+    with pytest.raises(
+        RunError,
+        match=r"--updates-per-call: .* must divide 250.*use 10 .*is --rollout-steps, at most",
+    ):
         compile_programs(agent, 20)
