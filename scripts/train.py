@@ -204,7 +204,8 @@ def _train_run(
     run: Any, signals: StopSignals, progress: bool, profile_calls: int, report_to: int | None
 ) -> None:
     from eagerly.storage.checkpoint_reader import resumable_checkpoint
-    from eagerly.training.callbacks import ProgressBar, ProgressReports
+    from eagerly.training.callbacks import Callback, ProgressBar, ProgressReports
+    from eagerly.training.progress_lines import ProgressLines
     from eagerly.training.trainer import Trainer
 
     newest, reached = resumable_checkpoint(run)
@@ -217,8 +218,12 @@ def _train_run(
     if not newest and not run.is_new:
         begin = "starts again at step 0, because it has no checkpoint"
     bar = ProgressBar(disable=None if progress else True, say=tell)
-    reports = [] if report_to is None else [ProgressReports(report_to)]
-    with Trainer(run, [bar, *reports], newest=newest, profile_calls=profile_calls) as trainer:
+    callbacks: list[Callback] = [bar]
+    if run.config.evaluations == NO_EVALUATIONS and not (progress and sys.stderr.isatty()):
+        callbacks.append(ProgressLines(tell))
+    if report_to is not None:
+        callbacks.append(ProgressReports(report_to))
+    with Trainer(run, callbacks, newest=newest, profile_calls=profile_calls) as trainer:
         _print_start(trainer, begin)
         started = time.monotonic()
         try:
