@@ -96,10 +96,8 @@ class Learner:
             were copied to targets after the program ran, because that may have changed the arrays.
 
         Raises:
-            ValueError: As in `check_call`, or if `update` does not return per-row values that the
-                sampler needs.
-            FloatingPointError: If a metric is NaN or infinite. The message names the metric and the
-                update.
+            ValueError: As in `check_call`, or if the sampler needs per-row values that are missing.
+            FloatingPointError: If a metric is not finite. The message names it and the update.
         """
         self.check_call(updates)
         rows, weights = buffer.draw(updates, self._inputs.samples_per_update)

@@ -41,7 +41,7 @@ class InterruptedRolloutError(Exception):
 
 
 class RunStoppedError(RunError):
-    """An error that ends a run as if a stop had been requested: the run is saved first."""
+    """An error that ends a run after it was saved, as if a stop had been requested."""
 
 
 # Code in these folders is not the user's. An editable install reaches this package through a link.

@@ -99,9 +99,10 @@ class Exploration(Saved):
 
     Attributes:
         step: Number of steps made by each environment.
+        process: `[G, W]`, float32, the state of correlated noise; `[0, 0]` before the first step.
     """
 
-    _saved = ("step", "_process")
+    _saved = ("step", "process")
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Exploration(Saved):
     ) -> None:
         self._scale, self._epsilon = np.float32(scale), epsilon
         self._kind, self._theta = kind, theta
-        self._process = np.zeros((0, 0), np.float32)
+        self.process = np.zeros((0, 0), np.float32)
         self._normals = Draws(_normal, seed, Stream.EXPLORATION, 0, first=first)
         self._holding = Draws(_uniform, seed, Stream.EXPLORATION, 2, first=first)
         self._choosing = Draws(_uniform, seed, Stream.EXPLORATION, 1, first=first)
@@ -141,13 +142,13 @@ class Exploration(Saved):
         """Returns noise `[G, W]` that depends on earlier noise and on independent noise."""
         count, width = normal.shape
         shape = (count, width + (self._kind == "held"))
-        if self._process.shape != shape:
-            self._process = np.zeros(shape, np.float32)
+        if self.process.shape != shape:
+            self.process = np.zeros(shape, np.float32)
         if self._kind == "ornstein_uhlenbeck":
-            self._process -= self._theta * self._process
-            self._process += normal
-            return self._process
-        noise, left = self._process[:, :-1], self._process[:, -1:]  # left: steps left to hold it
+            self.process -= self._theta * self.process
+            self.process += normal
+            return self.process
+        noise, left = self.process[:, :-1], self.process[:, -1:]  # left: steps left to hold it
         if (ends := left == 0).any():
             uniform = self._holding(self.step, (count, 1))
             steps = 1 + np.searchsorted(_HOLD_CUMULATED, uniform, side="right")
@@ -184,8 +185,8 @@ class Exploration(Saved):
 
     def on_reset(self, began: np.ndarray) -> None:
         """Resets the noise of environments in which an episode begins; `began` is `[G]` bool."""
-        if len(began) == len(self._process):
-            self._process[began] = 0.0
+        if len(began) == len(self.process):
+            self.process[began] = 0.0
 
     def _check(self, values: dict[str, Any]) -> None:
         if values["process"].ndim != 2:

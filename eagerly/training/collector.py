@@ -18,8 +18,9 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import RunError
+from eagerly.errors import RunError, RunStoppedError
 from eagerly.policies.behavior import BehaviorPolicy
+from eagerly.policies.exploration import Exploration
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
 from eagerly.policies.weights import check_weights
@@ -173,7 +174,8 @@ class Collector:
         """Collects a round, T steps of each environment, and adds it to the buffer.
 
         Raises:
-            RunError: If an environment fails, or its image stacks are inconsistent.
+            RunError: If an environment fails, or its image stacks are inconsistent. It is a
+                `RunStoppedError` if the state is that before the round, so that it can be saved.
             FloatingPointError: If an action, observation or reward is NaN or infinite.
         """
         if not self._begun:
@@ -193,19 +195,33 @@ class Collector:
         return rollout
 
     def _acted_by_groups(self) -> Rollout:
-        """Collects a round with independently acting groups, or waits for the round in flight."""
+        """Collects a round with independently acting groups, or waits for the round in flight.
+
+        Raises:
+            RunStoppedError: If an environment fails. The state is that before the round.
+        """
         environments, behavior = self.environments, self._behavior
-        if self._policy_lag and environments.in_flight is not None:
-            if environments.can_queue and not self._whole_episodes:
-                # The policy of the round after the one in flight is known before that one ends, so
-                # that the environments never wait for this thread between two rounds.
-                self._begin_round(self._agent.rollout_policy())
-            rollout = environments.finish_rollout()
-        else:
-            if self._version != self._agent.policy.version:
-                self._version = self._agent.policy.version
-                self._actor = self._agent.rollout_policy()
-            rollout = environments.rollout(self._actor, self._rollout_steps, self._random_steps())
+        noises: list[tuple[Exploration, int, np.ndarray]] = []  # before the round
+        try:
+            if self._policy_lag and environments.in_flight is not None:
+                if environments.can_queue and not self._whole_episodes:
+                    # The policy of the round after the one in flight is known before that one ends,
+                    # so that the environments never wait for this thread between two rounds.
+                    self._begin_round(self._agent.rollout_policy())
+                rollout = environments.finish_rollout()
+            else:
+                if self._version != self._agent.policy.version:
+                    self._version = self._agent.policy.version
+                    self._actor = self._agent.rollout_policy()
+                for policy in self._policies:
+                    noise = policy.exploration
+                    noises.append((noise, noise.step, noise.process.copy()))
+                steps, random = self._rollout_steps, self._random_steps()
+                rollout = environments.rollout(self._actor, steps, random)
+        except RunError as error:
+            for noise, step, process in noises:
+                noise.step, noise.process = step, process
+            raise RunStoppedError(str(error)) from error
         if environments.lost.any():
             behavior.on_reset(environments.lost)
             self._begin_in_buffer(environments.lost)

@@ -89,8 +89,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
     @property
     def score(self) -> float:
         """See `TrainerView`."""
-        score = self.summaries.table.score
-        return -math.inf if score is None else score
+        return -math.inf if (score := self.summaries.table.score) is None else score
 
     @property
     def stop_reason(self) -> str:
@@ -140,8 +139,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
 
         Raises:
             KeyboardInterrupt: On SIGINT ("saved at step N"). On SIGTERM and SIGHUP, `Terminated`.
-            RunError: If a value is not finite, a file cannot be written, or an environment fails;
-                the newest checkpoint remains. Also if a callback raised an exception, after saving.
+            RunError: If a value is not finite, a file cannot be written, an environment fails, or
+                a callback raised an exception. The message states what was saved.
         """
         self._check_open()
         if self._training:
@@ -179,6 +178,10 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         except (
             FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
         ) as error:  # fmt: skip
+            if isinstance(error, RunStoppedError):  # the state is that before the failed round
+                with suppress(Exception):
+                    self.checkpoint()
+                    missing = "All complete rounds are saved."
             what = str(error).rstrip(".\n")
             what += "\n" if "\n" in what else ". "  # a traceback needs no period
             kind = NonFiniteError if isinstance(error, FloatingPointError) else RunError

@@ -430,7 +430,7 @@ def test_an_environment_error_is_reported_with_its_step(tmp_path: Path) -> None:
     assert code == 1
     assert "environment 0, step 5 of its episode: step failed" in output
     assert "the motor is on fire" in output
-    assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
+    assert re.search(r"Resume from step 144 with .*train.py resume .*run", output)
 
 
 def test_a_damaged_evaluation_table_is_reported_without_failing_the_run(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from eagerly.storage.checkpoint_reader import newest_checkpoint
 from eagerly.storage.digests import curves, digests  # noqa: F401  - programs below use them
 from eagerly.storage.evaluations import read_results
 from eagerly.training.callbacks import Callback, TrainerView
+from tests import toys
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import ROOT
 from tests.small_runs import (  # noqa: F401
     SMALL,
@@ -67,14 +69,14 @@ def test_invalid_results_of_an_environment_stop_the_run(
     where = "stopped after step 144: environment 0, step 5 of its episode: "
     with pytest.raises(RunError, match=where + FAULTS[fault]) as caught:
         train(**faulty(fault))
-    assert str(caught.value).endswith("No new checkpoint was written.")
-    assert_whole(tmp_path / "run", 100)
+    assert str(caught.value).endswith("All complete rounds are saved.")
+    assert_whole(tmp_path / "run", 144)
 
 
 def test_changing_spaces_stop_the_run(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"(?s)stopped after step 149: .*: spaces must stay"):
         train(**faulty("spaces"))
-    assert_whole(tmp_path / "run", 100)
+    assert_whole(tmp_path / "run", 149)
 
 
 def test_a_failing_evaluation_environment_stops_the_run(train: TrainRun, tmp_path: Path) -> None:
@@ -110,6 +112,40 @@ def test_a_failure_while_an_episode_is_replayed_stops_the_run(
     assert train(env=Moody, steps=140).lines == []
 
 
+class FailsOnce(toys.Counting):
+    """Fails in one of the steps of all instances."""
+
+    steps_left = 0
+
+    def step(self, action: Any) -> Any:
+        FailsOnce.steps_left -= 1
+        if FailsOnce.steps_left == 0:
+            raise OSError("the cable is loose")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("settings", "saved"),
+    [
+        ({"exploration": "ornstein_uhlenbeck"}, 38),
+        ({"exploration": "held", "rollout_steps": 7, "num_envs": 3, "group_size": 2}, 21),
+        ({"exploration": "held", "rollout_steps": 7, "policy_lag": 1}, 35),
+    ],
+)
+def test_complete_rounds_are_saved_if_an_environment_fails(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any], saved: int
+) -> None:
+    settings |= {"env": FailsOnce, "env_kwargs": {"length": 9}, "check_env": False, "steps": 63}
+    settings |= {"evaluations": "none", "warmup_steps": 10, "replay_ratio": 0.1, "agent": "ddpg"}
+    straight = train("straight", **settings)
+    FailsOnce.steps_left = 39  # in the second of two groups
+    with pytest.raises(RunError, match=rf"stopped after step {saved}: .*, step \d of") as caught:
+        train("run", **settings)
+    assert str(caught.value).endswith("OSError: the cable is loose\nAll complete rounds are saved.")
+    assert_whole(tmp_path / "run", saved)
+    _same(train("run", env=FailsOnce), straight)
+
+
 @pytest.mark.parametrize("fault", ["panics", "hangs"])
 def test_a_failing_environment_in_a_process_stops_the_run(
     train: TrainRun, tmp_path: Path, fault: str
@@ -122,8 +158,9 @@ def test_a_failing_environment_in_a_process_stops_the_run(
     if fault == "hangs":
         # Without the fault "hangs", a timeout of 1 s could stop a slow step on a loaded machine.
         settings["environment_timeout_seconds"] = 1.0
-    with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
+    with pytest.raises(RunError, match=r"stopped after step 288: .*" + message) as caught:
         train(**settings)
+    assert str(caught.value).endswith("No new checkpoint was written.")
     assert_whole(tmp_path / "run", 200)
 
 
