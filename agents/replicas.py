@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,15 +23,12 @@ from eagerly.agents.results import Tensors, two_dictionaries
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
 
-if TYPE_CHECKING:
-    from eagerly.agents.agent import Agent
-
 
 class Replicas:
     """Runs each update of an agent on several devices.
 
     Args:
-        agent: The first replica, which acts, is logged and saved.
+        agent: The `Agent` that is the first replica, which acts, is logged and saved.
         another: Creates another one, with separate modules.
         normalizing: Layers whose variables only change between calls.
 
@@ -40,7 +37,7 @@ class Replicas:
     """
 
     def __init__(
-        self, agent: Agent, another: Callable[[], Agent], normalizing: Iterable[Any] = ()
+        self, agent: Any, another: Callable[[], Any], normalizing: Iterable[Any] = ()
     ) -> None:
         _check(agent, {id(v.value) for layer in normalizing for v in layer.variables})
         self._devices, self._agents = _devices(agent.config.replicas), [agent]
@@ -89,7 +86,7 @@ class Replicas:
         return joined, {name: tf.concat([each[name] for each in per_row], 0) for name in per_row[0]}
 
 
-def _check(agent: Agent, known: set[int]) -> None:
+def _check(agent: Any, known: set[int]) -> None:
     """Validates that an agent's update can be divided among devices.
 
     Updates must not change variables other than trainable ones, except those with ids in `known`.

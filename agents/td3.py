@@ -1,8 +1,7 @@
 """Twin Delayed Deep Deterministic policy gradient (TD3).
 
 Fujimoto, van Hoof and Meger 2018, "Addressing Function Approximation Error in Actor-Critic
-Methods", Algorithm 1. Defaults follow the authors' current code (hidden layers 256-256, learning
-rates 3e-4, batch size 256), which differs from the paper's appendix.
+Methods", Algorithm 1. Defaults follow the authors' current code, not the paper's appendix.
 """
 
 from __future__ import annotations
