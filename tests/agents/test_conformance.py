@@ -576,6 +576,7 @@ ELSEWHERE = {
         "hindsight",
         "hindsight_goals",
     ),
+    "test_replicas.py": ("replicas",),
     "test_spaces.py": ("ignore_entries",),
     "test_critic_entries.py": ("critic_entries",),
 }

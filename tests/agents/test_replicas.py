@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -41,6 +42,17 @@ def test_replicas_are_traced_into_one_program() -> None:
 def test_replicas_on_several_devices_learn_as_one_device_does() -> None:
     program = [sys.executable, "-m", "tests.agents.replica_cases"]
     subprocess.run(program, check=True, timeout=1000)
+
+
+@pytest.mark.long
+def test_a_killed_run_with_replicas_continues_bit_for_bit(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "eagerly.benchmarks.prove_resume", "td3"]
+    words = ["--env", "Pendulum-v1", "--steps", "2000", "--kills", "2", "--run-dir", "runs"]
+    settings = ["--replicas", "2", "--mode", "graph", "--warmup-steps", "500"]
+    finished = subprocess.run(
+        [*program, *words, "--", *settings], cwd=tmp_path, timeout=500, capture_output=True
+    )
+    assert b"All parts are equal" in finished.stdout
 
 
 @pytest.mark.usefixtures("one_device")
