@@ -315,6 +315,8 @@ def _print_start(trainer: Any, begin: str) -> None:
     numbers = agent.config.precision
     if agent.config.quantize != NOT_QUANTIZED:
         numbers += f", actor quantized to {agent.config.quantize}"
+    if agent.config.replicas > 1:
+        threads += f", {agent.config.replicas} replicas"
     replay = {"replay": text} if (text := _replay(agent.config)) else {}
     for name, value in {
         "run": f"{run.path}, {begin}, up to step {config.steps}",
