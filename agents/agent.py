@@ -158,7 +158,7 @@ class Agent(Algorithm, Saved):
     def _replica(self) -> Self:
         """Returns an agent with separate modules, which shares everything else with this one."""
         builder, replica = self.Builder(self.config, *self._spaces, seed=self.seed), copy(self)
-        replica.modules, replica.clock = self._built(builder), builder.clock
+        replica.modules, replica.clock = replica._built(builder), builder.clock
         return replica
 
     def _needs_autograph(self) -> bool:

@@ -33,8 +33,9 @@ class Algorithm:
     Attributes:
         Budget: A subclass of `eagerly.training.update_budget.UpdateBudget`, which decides when a
             run makes updates; `UpdateBudget` itself if None.
-        REPLICABLE: Whether `update` uses a batch only through means over its rows, so that several
-            devices can each process a part (`replicas`). Subclasses do not inherit it.
+        REPLICABLE: Whether several devices can each process a part of the batch (`replicas`): if
+            `update` uses a batch only through means over its rows, and the first axis of all
+            random numbers is the rows. Subclasses do not inherit it.
         config: The settings.
         modules: The result of `build`: networks with their targets and optimizers, by name.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -40,11 +40,18 @@ class Replicas:
         self, agent: Any, another: Callable[[], Any], normalizing: Iterable[Any] = ()
     ) -> None:
         _check(agent, {id(v.value) for layer in normalizing for v in layer.variables})
-        self._devices, self._agents = _devices(agent.config.replicas), [agent]
-        for device in self._devices[1:]:
-            with tf.device(device):
-                self._agents.append(another())
-        self._copy = tf.function(self._copied, autograph=False)
+        self._devices, self._first = _devices(agent.config.replicas), agent
+        self._another, self._copy = another, tf.function(self._copied, autograph=False)
+
+    @cached_property
+    def _agents(self) -> list[Any]:
+        """All replicas. They are created when first needed, after the agent is complete."""
+        found = [self._first]
+        with tf.init_scope():
+            for device in self._devices[1:]:
+                with tf.device(device):
+                    found.append(self._another())
+        return found
 
     def copy_first(self) -> None:
         """Sets the variables of all replicas to those of the first, which may have been changed."""
@@ -80,7 +87,9 @@ class Replicas:
             )
         metrics, per_row = zip(*map(two_dictionaries, found), strict=True)
         joined = {
-            name: (tf.reduce_max if name in MAXIMA else mean)([each[name] for each in metrics])
+            name: (tf.reduce_max if name in MAXIMA else mean)(
+                [tf.cast(each[name], batch.reward.dtype) for each in metrics]
+            )
             for name in metrics[0]
         }
         return joined, {name: tf.concat([each[name] for each in per_row], 0) for name in per_row[0]}
@@ -107,8 +116,8 @@ def _check(agent: Any, known: set[int]) -> None:
         for variable in network.variables:
             if id(variable.value) not in trained:
                 raise ValueError(
-                    f"replicas must be 1, because {name} changes {variable.path} in updates, and "
-                    "each replica would only see a part of the batch"
+                    f"replicas must be 1, because {name} has the variable {variable.path}, which "
+                    "is not trained: it may depend on the batch, of which each replica sees a part"
                 )
 
 
@@ -117,7 +126,8 @@ def _devices(count: int) -> list[str]:
     if len(found) < count:
         raise ValueError(
             f"replicas {count} requires {count} devices; TensorFlow has {len(found)} of type "
-            f"{found[0].device_type}"
+            f"{found[0].device_type}: use replicas=1, or create more logical devices with "
+            "tf.config.set_logical_device_configuration before TensorFlow is used"
         )
     return [device.name for device in found[:count]]
 
@@ -140,9 +150,9 @@ def _shares(masks: Sequence[tf.Tensor | None], dtype: tf.DType) -> list[tf.Tenso
 
 def _weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns Σ share · value, added in this order, because rounding depends on the order."""
-    total = shares[0] * values[0]
+    total = tf.cast(shares[0], values[0].dtype) * values[0]
     for share, value in zip(shares[1:], values[1:], strict=True):
-        total += share * value
+        total += tf.cast(share, value.dtype) * value
     return total
 
 
@@ -183,6 +193,11 @@ class _Lockstep:
 
     def exchange(self, index: int, values: Sequence[Any]) -> list[Any]:
         """Waits until all functions have passed their values, and returns the joined ones."""
+        if self._graph is not None and tf.compat.v1.get_default_graph() is not self._graph:
+            raise ValueError(
+                "with several replicas, `minimize` must be called directly in `update`, not in a "
+                "`tf.function`, loop or branch"
+            )
         self._given[index].append([tf.convert_to_tensor(value) for value in values])
         self._pass_on(index)
         self._turns[index].acquire()
@@ -204,10 +219,11 @@ class _Lockstep:
                     self._results[index] = function()
         except BaseException as error:
             self._error = self._error or error
-        self._pass_on(index)
         self._running.remove(index)
+        self._pass_on(index)
 
     def _pass_on(self, index: int) -> None:
-        """Lets the next function run that has not ended."""
+        """Lets the next function run that has not ended, if any."""
         later = [each for each in self._running if each > index] or self._running
-        self._turns[later[0]].release()
+        for following in later[:1]:
+            self._turns[following].release()

@@ -30,7 +30,8 @@ class UpdateRandom:
         seed: Seed of the run, in [0, 2**63).
         update: Scalar int64, the number of the update, used modulo 2**32.
         dtype: Floating-point dtype of the numbers.
-        part: Index of the part of the batch for which numbers are drawn, row by row.
+        part: Index of the part of the batch for which numbers are drawn. The first axis of the
+            shapes is then the rows of that part.
     """
 
     def __init__(self, seed: int, update: tf.Tensor, dtype: tf.DType, part: int = 0) -> None:
@@ -50,6 +51,9 @@ class UpdateRandom:
         Raises:
             ValueError: If the update has already drawn numbers with this name.
         """
+        return self._drawn(shape, name, self._part)
+
+    def _drawn(self, shape: Sequence[int], name: str, part: int) -> tf.Tensor:
         if name in self._names:
             raise ValueError(
                 f"an update drew random numbers named {name!r} twice, which would be identical: "
@@ -57,7 +61,7 @@ class UpdateRandom:
             )
         self._names.add(name)
         key = self._seed ^ _number_of(name)
-        first = self._part * math.prod(shape)
+        first = part * math.prod(shape)
         places = tf.cast(tf.range(first, first + math.prod(shape)), tf.uint32)
         words = threefry((key % 2**32, key // 2**32), tf.cast(self._update, tf.uint32), places)
         integers = tf.cast(_shifted_right(tf.stack(words), 8), tf.int32)
@@ -73,8 +77,11 @@ class UpdateRandom:
         return standard_normal(self.uniform_pairs(shape, name))
 
     def subset(self, count: int, of: int, name: str = "") -> tf.Tensor:
-        """Returns `count` distinct integers in [0, of), `[count]` int32, in random order."""
-        return tf.math.top_k(self.uniform((of,), name), count).indices
+        """Returns `count` distinct integers in [0, of), `[count]` int32, in random order.
+
+        They are the same for all parts of the batch.
+        """
+        return tf.math.top_k(self._drawn((of,), name, 0)[0], count).indices
 
 
 def _number_of(name: str) -> int:

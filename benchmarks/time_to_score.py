@@ -82,7 +82,10 @@ def cpu_seconds(process: psutil.Process) -> float:
     """Returns the CPU time of a process and of its children, running or ended."""
     total = 0.0
     for each in (process, *process.children(recursive=True)):
-        times = each.cpu_times()
+        try:
+            times = each.cpu_times()
+        except psutil.NoSuchProcess:  # a child that ended meanwhile
+            continue
         total += times.user + times.system
         if each.pid == process.pid:
             total += times.children_user + times.children_system
@@ -106,8 +109,10 @@ def measure(
     reached: dict[str, dict[str, float]] = {}
     spent = last = best = 0.0
     try:
-        while not stopping.wait(_POLL) and process.poll() is None and spent < budget:
-            spent = cpu_seconds(watched)
+        has_ended = False
+        while not stopping.wait(_POLL) and not has_ended and spent < budget:
+            has_ended = process.poll() is not None  # the table is read once more
+            spent = spent if has_ended else cpu_seconds(watched)
             for row in _rows(table):
                 score, step = float(row["return_mean"]), int(row["steps"])
                 last, best = max(last, step), max(best, score)
