@@ -107,7 +107,7 @@ def measure(
     )
     watched, table = psutil.Process(process.pid), attempt.evaluations(folder)
     reached: dict[str, dict[str, float]] = {}
-    spent = last = best = 0.0
+    spent, last, best = 0.0, 0, None
     try:
         has_ended = False
         while not stopping.wait(_POLL) and not has_ended and spent < budget:
@@ -115,7 +115,7 @@ def measure(
             spent = spent if has_ended else cpu_seconds(watched)
             for row in _rows(table):
                 score, step = float(row["return_mean"]), int(row["steps"])
-                last, best = max(last, step), max(best, score)
+                last, best = max(last, step), score if best is None else max(best, score)
                 for wanted in SCORES[attempt.env]:
                     if score >= wanted and str(wanted) not in reached:
                         reached[str(wanted)] = {"cpu_seconds": round(spent, 1), "steps": step}
