@@ -117,7 +117,7 @@ def _check(agent: Any, known: set[int]) -> None:
             if id(variable.value) not in trained:
                 raise ValueError(
                     f"replicas must be 1, because {name} has the variable {variable.path}, which "
-                    "is not trained: it may depend on the batch, of which each replica sees a part"
+                    "is not trained: it may depend on the batch, but a replica only sees a part"
                 )
 
 

@@ -31,14 +31,14 @@ from eagerly.version import __version__
 
 # Longer processes are stopped and resumed, so that a machine failure loses little work.
 MINUTES_PER_PROCESS = 15.0
+PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _STOPPED = 128 + signal.SIGTERM  # exit code of a process that saved its run on SIGTERM
 _SECONDS_TO_SAVE = 120.0
 _CRASHES = 2  # crashes tolerated per cell
-_PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
 _PEER_REVISION = 1  # increment when the script's training or evaluation changes
 # A table that other versions of these packages produced is not reused.
 _PHYSICS = ("gymnasium", "mujoco")
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Reproduction:
@@ -161,7 +161,7 @@ class Reproduction:
             partial = data.with_name(f"partial-{data.name}")
             partial.unlink(missing_ok=True)
             command = _record_command(recording, folder / "run", partial)
-            process = TrainingProcess(command, folder / "log.txt", env=os.environ | _ONE_THREAD)
+            process = TrainingProcess(command, folder / "log.txt", env=os.environ | ONE_THREAD)
             while process.poll() is None:
                 if self._stopping.wait(0.5):
                     process.stop(_SECONDS_TO_SAVE)
@@ -238,7 +238,7 @@ class Reproduction:
         """Runs one process of a cell and returns its exit code, `_STOPPED` if it was stopped."""
         command = self._peer_command(cell, folder) if cell.peer else _own_command(cell, folder)
         ends = time.monotonic() + 60 * MINUTES_PER_PROCESS
-        process = TrainingProcess(command, folder / "log.txt", env=os.environ | _ONE_THREAD)
+        process = TrainingProcess(command, folder / "log.txt", env=os.environ | ONE_THREAD)
         while process.poll() is None and time.monotonic() < ends:
             if self._stopping.wait(0.5):
                 break
@@ -250,11 +250,11 @@ class Reproduction:
         return _STOPPED if code in {*STOPPED, -signal.SIGKILL} else code
 
     def _peer_command(self, cell: Cell, folder: Path) -> list[str]:
-        words = [cell.agent, cell.env, cell.steps, cell.seed, folder, *_evaluation_seeds()]
-        return [str(self._peers()), str(_PEER_SCRIPT), *map(str, words)]
+        words = [cell.agent, cell.env, cell.steps, cell.seed, folder, *default_evaluation_seeds()]
+        return [str(self._peers()), str(PEER_SCRIPT), *map(str, words)]
 
 
-def _evaluation_seeds() -> list[int]:
+def default_evaluation_seeds() -> list[int]:
     """Returns the default evaluation seeds, so that both packages play the same episodes."""
     return evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
 
@@ -274,7 +274,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
             "steps": cell.steps,
             "peers": list(PEERS),
             "revision": _PEER_REVISION,
-            "evaluation_seeds": _evaluation_seeds(),
+            "evaluation_seeds": default_evaluation_seeds(),
         }
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     saved = as_saved(*build(cell.agent, settings, is_new=True))

@@ -25,28 +25,18 @@ import click
 import psutil
 
 from eagerly.benchmarks.grid import CHEETAH, HOPPER, MILLION, THREE_SEEDS
-from eagerly.benchmarks.measuring import CONTENDERS, machine, peers_python
+from eagerly.benchmarks.measuring import machine, peers_python
+from eagerly.benchmarks.reproduction import ONE_THREAD, PEER_SCRIPT, default_evaluation_seeds
 from eagerly.scripts.output import say
-from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import DEFAULTS
-from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.run_processes import TrainingProcess, train_command
 
 SCORES: dict[str, tuple[float, ...]] = {CHEETAH: (3000.0, 6000.0, 9000.0), HOPPER: (2000.0,)}
-OURS, PEER_PACKAGES = ("td3", "ddpg", "td7"), ("stable_baselines3", "sbx")
-NAMES = {
-    "td3": "TD3",
-    "ddpg": "DDPG",
-    "td7": "TD7",
-    "stable_baselines3": "TD3 of Stable-Baselines3",
-    "sbx": "TD3 of SBX",
-}
+OURS = {"td3": "TD3", "ddpg": "DDPG", "td7": "TD7"}
+PACKAGES = {"stable_baselines3": "TD3 of Stable-Baselines3", "sbx": "TD3 of SBX"}
 _FOLDER = Path(__file__).parent / "results"
 _POLL = 0.5  # seconds between two readings of CPU time and evaluations
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_ONE_THREAD = dict.fromkeys(_THREADS, "1") | {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-}
+_XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 @dataclass(frozen=True)
@@ -68,10 +58,8 @@ class Attempt:
             given = {"env": self.env, "seed": self.seed, "steps": MILLION, "intra_op_threads": 1}
             own = "--run-dir", str(folder / "run"), "--no-progress", "--preset", DEFAULTS
             return train_command(self.contender, given | {"inter_op_threads": 1}, *own)
-        script = CONTENDERS / "stable_baselines_learning.py"
-        seeds = evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
-        words = "td3", self.env, str(MILLION), str(self.seed), str(folder), *map(str, seeds)
-        return [str(python), str(script), "--package", self.contender, *words]
+        words = "td3", self.env, MILLION, self.seed, folder, *default_evaluation_seeds()
+        return [str(python), str(PEER_SCRIPT), "--package", self.contender, *map(str, words)]
 
     def evaluations(self, folder: Path) -> Path:
         """Returns the path of the table of evaluations."""
@@ -102,9 +90,8 @@ def measure(
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    process = TrainingProcess(
-        attempt.command(folder, python), folder / "log.txt", env=os.environ | _ONE_THREAD
-    )
+    environment = os.environ | ONE_THREAD | {"XLA_FLAGS": _XLA_FLAGS}
+    process = TrainingProcess(attempt.command(folder, python), folder / "log.txt", env=environment)
     watched, table = psutil.Process(process.pid), attempt.evaluations(folder)
     reached: dict[str, dict[str, float]] = {}
     spent, last, best = 0.0, 0, None
@@ -153,7 +140,7 @@ def report(found: dict[str, Any], budget: float) -> str:
         "| | " + " | ".join(f"{env}, {score:.0f}" for env, score in columns) + " |",
         "|---" * (1 + len(columns)) + "|",
     ]
-    for contender, name in NAMES.items():
+    for contender, name in (OURS | PACKAGES).items():
         cells = [_cell(found, contender, env, str(score)) for env, score in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
@@ -219,7 +206,7 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
 
     attempts = [
         Attempt(contender, env, seed)
-        for seed, env, contender in itertools.product(THREE_SEEDS, SCORES, (*OURS, *PEER_PACKAGES))
+        for seed, env, contender in itertools.product(THREE_SEEDS, SCORES, OURS | PACKAGES)
     ]
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(run, attempts))

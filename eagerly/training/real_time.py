@@ -99,7 +99,7 @@ def responsive() -> Iterator[None]:
 
     Switches between threads more often, and exempts all objects created so far from garbage
     collection, which stops all threads for about 0.1 s with TensorFlow's objects. Returns the
-    memory freed after compilation to the system, as a later call does otherwise: it took 30 ms.
+    memory that compilation freed to the system: a later call would do so, which took 30 ms.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
