@@ -53,6 +53,14 @@ _OPTIONS = (
         help="Last step to include, for comparing runs of different lengths.",
     ),
     click.option(
+        "--score-last",
+        type=click.IntRange(min=1),
+        default=3,
+        metavar="N",
+        help="Number of final evaluations whose mean is the score of a run. Published results often "
+        "use 10.",
+    ),
+    click.option(
         "--baseline",
         metavar="LABEL",
         help="Compare all other runs with those of this label, in a second table (plot: and a "

@@ -66,11 +66,13 @@ class RunGroup:
         label: Label of the runs.
         env: Environment.
         curves: One curve per run.
+        score_last: Number of final evaluations whose mean is the score of a run.
     """
 
     label: str
     env: str
     curves: tuple[Curve, ...]
+    score_last: int = LAST
 
     @property
     def last(self) -> int:
@@ -93,15 +95,15 @@ class RunGroup:
         return reduce(np.intersect1d, (curve.steps[curve.counted] for curve in self.curves))
 
     def scores_at(self, steps: np.ndarray) -> np.ndarray:
-        """Returns each run's score, `[n]`: its mean over the last 3 evaluations, not its best one.
+        """Returns each run's score, `[n]`: its mean over the last evaluations, not its best one.
 
         Args:
-            steps: Steps `[M]` at which all runs were evaluated. Only the last 3 are used. Without
-                steps, scores are NaN.
+            steps: Steps `[M]` at which all runs were evaluated. Only the last `score_last` are
+                used. Without steps, scores are NaN.
         """
         if not steps.size:
             return np.full(len(self.curves), np.nan)
-        rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
+        rows = [curve.returns[np.isin(curve.steps, steps[-self.score_last :])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
 
     def until(self, steps: int) -> RunGroup:

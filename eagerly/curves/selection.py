@@ -14,6 +14,7 @@ from eagerly.curves.notes import notes_on
 from eagerly.curves.reading import METRICS
 from eagerly.curves.tables import read_groups
 from eagerly.errors import UsageError
+from eagerly.storage.evaluations import LAST
 from eagerly.storage.files import RUNS
 
 
@@ -32,9 +33,10 @@ class Selection:
         rename: Maps current labels to new ones.
         baseline: Current or new label of the runs with which all others are compared, or None.
         trust: Whether to import custom agents of directories that another user created.
+        score_last: Number of final evaluations whose mean is the score of a run, at least 1.
 
     Raises:
-        ValueError: If `x`, `statistic` or `until` is invalid.
+        ValueError: If `x`, `statistic`, `until` or `score_last` is invalid.
     """
 
     paths: Sequence[str | Path] = ()
@@ -47,12 +49,15 @@ class Selection:
     rename: Mapping[str, str] | None = None
     baseline: str | None = None
     trust: bool = False
+    score_last: int = LAST
 
     def __post_init__(self) -> None:
         check_choice("x", self.x, ("steps", "time"))
         check_choice("statistic", self.statistic, STATISTICS)
         if self.until is not None and self.until < 1:
             raise ValueError(f"until must be at least 1; got {self.until}")
+        if self.score_last < 1:
+            raise ValueError(f"score_last must be at least 1; got {self.score_last}")
 
     def groups(self, skip: Skip, *, skip_invalid: bool = False) -> list[RunGroup]:
         """Reads the selected groups, with their new labels.
@@ -91,7 +96,10 @@ class Selection:
         renamed = [rename.get(label, label) for label in labels]
         if len(set(renamed)) < len(labels):
             raise UsageError(f"different labels must have different names; got {renamed}")
-        return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
+        return [
+            replace(group, label=rename.get(group.label, group.label), score_last=self.score_last)
+            for group in groups
+        ]
 
     @property
     def reference(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from eagerly.curves.selection import Selection, check_choice
 from eagerly.errors import RunError, UsageError
+from eagerly.storage.evaluations import LAST
 
 _log = logging.getLogger(__name__)
 _MOST_POINTS = 400  # of a line
@@ -29,6 +30,7 @@ def report(
     rename: Mapping[str, str] | None = None,
     title: str = "Training report",
     trust: bool = False,
+    score_last: int = LAST,
 ) -> str:
     """Creates a self-contained HTML page about runs.
 
@@ -51,6 +53,7 @@ def report(
         rename: As in `eagerly.plot`.
         title: Title of the page.
         trust: As in `eagerly.plot`.
+        score_last: Number of final evaluations whose mean is the score of a run, at least 1.
 
     Returns:
         The page.
@@ -58,9 +61,10 @@ def report(
     Raises:
         RunError: If no run can be shown, an environment, setting, metric or label does not occur in
             the runs, or the file cannot be written.
-        ValueError: If an argument is not one of its choices, or `until` is less than 1.
+        ValueError: If an argument is not one of its choices, or `until` or `score_last` is less than 1.
     """
-    selection = Selection(paths, x, env, filter, metric, statistic, until, rename, baseline, trust)
+    shown = env, filter, metric, statistic, until, rename, baseline, trust, score_last
+    selection = Selection(paths, x, *shown)
     return write_report(selection, output, title)
 
 

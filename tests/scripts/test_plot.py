@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.curves import comparison
+from eagerly.curves.selection import Selection
 from eagerly.curves.tables import read_groups
 from eagerly.errors import RunError
 from eagerly.scripts.plot import main
@@ -281,6 +282,17 @@ def test_later_evaluations_can_be_omitted(tables: Path) -> None:
     words = tables, "-o", tables / "x.png", "--until"
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
     assert "these runs have no evaluations up to step 999" in _plot(*words, 999).output
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_the_score_is_the_mean_of_any_number_of_final_evaluations(tables: Path) -> None:
+    words = tables, "-o", tables / "x.png", "--baseline", "sb3-td3", "--score-last"
+    last, last_two = _plot(*words, 1).output, _plot(*words, 2).output
+    assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 31 ± 1 |" in last
+    assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 26 ± 1 |" in last_two
+    assert last.split("Comparison")[1] != last_two.split("Comparison")[1]
+    with pytest.raises(ValueError, match="score_last must be at least 1; got 0"):
+        Selection(score_last=0)
 
 
 @pytest.mark.usefixtures("unsaved")
