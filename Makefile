@@ -91,6 +91,7 @@ reproduce: install  ## Train all runs of the learning curves, for hours (PARTS= 
 LEARNING := benchmarks/learning
 PLOT = CUDA_VISIBLE_DEVICES=-1 $(BIN)/python scripts/plot.py --theme both
 pictures: install  ## Draw the learning curves of README and docs from benchmarks/learning
+	$(PLOT) $(LEARNING)/td3-million-*.csv --rename td3-million TD3 -o docs/pictures/million.png
 	$(PLOT) $(LEARNING)/td7-HalfCheetah-v5-*.csv $(LEARNING)/td3-HalfCheetah-v5-*.csv \
 	    $(LEARNING)/sb3-td3-HalfCheetah-v5-*.csv --rename td7 TD7 --rename td3 TD3 \
 	    --rename sb3-td3 "TD3, Stable-Baselines3" -o docs/pictures/learning.png

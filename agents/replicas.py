@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
 from itertools import chain
@@ -46,12 +47,13 @@ class Replicas:
     @cached_property
     def _agents(self) -> list[Any]:
         """All replicas. They are created when first needed, after the agent is complete."""
-        found = [self._first]
-        with tf.init_scope():
-            for device in self._devices[1:]:
-                with tf.device(device):
-                    found.append(self._another())
-        return found
+        # Eagerly even while a program is traced. In `tf.init_scope`, tapes would record nothing.
+        with ThreadPoolExecutor(1) as eager:
+            return [self._first, *eager.map(self._created, self._devices[1:])]
+
+    def _created(self, device: str) -> Any:
+        with tf.device(device):
+            return self._another()
 
     def copy_first(self) -> None:
         """Sets the variables of all replicas to those of the first, which may have been changed."""
@@ -126,8 +128,8 @@ def _devices(count: int) -> list[str]:
     if len(found) < count:
         raise ValueError(
             f"replicas {count} requires {count} devices; TensorFlow has {len(found)} of type "
-            f"{found[0].device_type}: use replicas=1, or create more logical devices with "
-            "tf.config.set_logical_device_configuration before TensorFlow is used"
+            f"{found[0].device_type}: use replicas=1, or create more logical devices before "
+            "TensorFlow is used (docs/scale.md)"
         )
     return [device.name for device in found[:count]]
 

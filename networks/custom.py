@@ -105,7 +105,7 @@ class CustomModel:
     @property
     def losses(self) -> list[tf.Tensor]:
         """Penalties declared by a Keras model."""
-        return list(getattr(self.model, "losses", ()))
+        return [tf.cast(loss, self.variable_dtype) for loss in getattr(self.model, "losses", ())]
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps observations to scores `[B, A]`, or observations and actions to `[n_critics, B]`."""

@@ -103,7 +103,9 @@ class RunGroup:
         """
         if not steps.size:
             return np.full(len(self.curves), np.nan)
-        rows = [curve.returns[np.isin(curve.steps, steps[-self.score_last :])] for curve in self.curves]
+        rows = [
+            curve.returns[np.isin(curve.steps, steps[-self.score_last :])] for curve in self.curves
+        ]
         return np.stack(rows).mean(axis=1)
 
     def until(self, steps: int) -> RunGroup:

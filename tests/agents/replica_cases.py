@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.scripts.output import say
-from tests.agents import test_discrete, test_images
+from tests.agents import test_discrete, test_images, test_own_models
 from tests.helpers import buffer_for, random_transitions, small_agent
 
 Case = Callable[..., tuple[Any, Any]]
@@ -46,6 +46,11 @@ def _of(module: Any, *arguments: Any, **settings: Any) -> Case:
     return made
 
 
+def _sharing(**more: Any) -> tuple[Any, Any]:
+    agent = test_own_models.sharing_agent(dtype=tf.float64, **more)
+    return agent, buffer_for(agent)
+
+
 CASES: dict[str, Case] = {
     "TD3, rows, clipped gradients": _rows(clip_gradients=0.01),
     "DDPG, rows, normalized": _rows(
@@ -56,6 +61,7 @@ CASES: dict[str, Case] = {
     "DDPG, attention": _rows("ddpg", memory="attention", attention_heads=2, **_WINDOWS),
     "TD3, images": _of(test_images, test_images.CAMERA, random_shift=2),
     "TD3, action masks": _of(test_discrete, "td3", test_discrete.MIXED),
+    "DDPG, custom models with shared variables": _sharing,
 }
 
 

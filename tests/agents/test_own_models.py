@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,9 +318,9 @@ def test_a_sequential_critic_receives_observation_and_action_in_one_row() -> Non
 class Encoder(tf.Module):
     """Maps each observation to one number, w · o."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: tf.DType) -> None:
         super().__init__()
-        self.w = tf.Variable([[1.0], [0.5], [0.0], [0.0]], name="w")
+        self.w = tf.Variable([[1.0], [0.5], [0.0], [0.0]], name="w", dtype=dtype)
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
         return observation @ self.w
@@ -328,7 +329,8 @@ class Encoder(tf.Module):
 class SharingActor(tf.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.encoder, self.k = encoder, tf.Variable([[0.5, -0.25]], name="k")
+        self.encoder = encoder
+        self.k = tf.Variable([[0.5, -0.25]], name="k", dtype=encoder.w.dtype)
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.encoder(observation) @ self.k)
@@ -337,15 +339,18 @@ class SharingActor(tf.Module):
 class SharingCritic(tf.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.encoder, self.c = encoder, tf.Variable([2.0, 1.0, -1.0], name="c")
+        self.encoder = encoder
+        self.c = tf.Variable([2.0, 1.0, -1.0], name="c", dtype=encoder.w.dtype)
 
     def __call__(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         known = tf.concat([self.encoder(observation), action], -1)
         return tf.reduce_sum(known * self.c, -1)
 
 
-def sharing(observations: Any, actions: Any) -> tuple[Any, Any]:
-    encoder = Encoder()
+def sharing(
+    observations: Any, actions: Any, dtype: tf.DType = tf.float32
+) -> tuple[SharingActor, SharingCritic]:
+    encoder = Encoder(dtype)
     return SharingActor(encoder), SharingCritic(encoder)
 
 
@@ -368,10 +373,10 @@ class Joined(keras.Model):
         return self.last(known if action is None else tf.concat([known, action], -1))
 
 
-def sharing_agent(**settings: Any) -> DDPG:
+def sharing_agent(dtype: tf.DType = tf.float32, **settings: Any) -> DDPG:
     small = {"batch_size": 8, "mode": "eager", "adam_epsilon": 1.0} | settings
     config = DDPGConfig(**small)
-    return DDPG(*spaces(), config, seed=0, models=sharing)
+    return DDPG(*spaces(), config, seed=0, models=partial(sharing, dtype=dtype))
 
 
 def test_shared_variables_are_saved_once_and_update_their_targets_once(tmp_path: Path) -> None:
@@ -443,6 +448,25 @@ def test_a_setting_selects_the_losses_that_train_shared_variables(
     np.testing.assert_allclose(found["c"], c, 1e-5)
     np.testing.assert_allclose(found["w"], w, 1e-4, 1e-6)
     np.testing.assert_allclose(found["k"], k, 1e-4)
+
+
+def regularized_critic(observations: Any, actions: Any) -> keras.Model:
+    inputs = keras.Input(observations.shape), keras.Input(actions.shape)
+    value = keras.layers.Dense(1, kernel_regularizer="l2")(keras.layers.Concatenate()(inputs))
+    return keras.Model(inputs, value)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_penalties_of_a_custom_critic_are_added_to_the_loss(precision: str) -> None:
+    agent = TD3(*spaces(), precision=precision, mode="eager", critic=regularized_critic)
+    dtype = tf.as_dtype(precision)
+    observation, action = tf.ones((1, 4), dtype), tf.zeros((1, 2), dtype)
+    batch = Batch(observation, action, tf.zeros(1, dtype), tf.zeros(1, dtype), observation)
+    weights = [v.numpy() for v in agent.critic.network.variables if v.path.endswith("kernel")]
+    errors = 3.0 - agent.critic(observation, action).numpy()
+    metrics, _ = agent.critic_step(batch, tf.constant([3.0], dtype))
+    expected = sum(np.sum(part**2) for part in (errors, *(0.1 * w for w in weights)))
+    np.testing.assert_allclose(metrics["losses/critic"], expected, 1e-5)
 
 
 # --- mistakes -------------------------------------------------------------------------------------
