@@ -57,8 +57,8 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=3,
         metavar="N",
-        help="Number of final evaluations whose mean is the score of a run. Published results often "
-        "use 10.",
+        help="Number of final evaluations whose mean is the score of a run. Published results "
+        "often use 10.",
     ),
     click.option(
         "--baseline",

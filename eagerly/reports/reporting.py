@@ -61,7 +61,8 @@ def report(
     Raises:
         RunError: If no run can be shown, an environment, setting, metric or label does not occur in
             the runs, or the file cannot be written.
-        ValueError: If an argument is not one of its choices, or `until` or `score_last` is less than 1.
+        ValueError: If an argument is not one of its choices, or `until` or `score_last` is less
+            than 1.
     """
     shown = env, filter, metric, statistic, until, rename, baseline, trust, score_last
     selection = Selection(paths, x, *shown)
