@@ -37,7 +37,8 @@ def scores_section(report: Report, looks: Looks, swatches: Swatches) -> Html:
     early = "before the first update and " if report.selection.metric in METRICS else ""
     what = (
         f"The score of a run is its mean at the last {report.selection.score_last} steps that "
-        f"count in all runs of its group. Steps {early}up to the last override of a setting do not count."
+        f"count in all runs of its group. Steps {early}up to the last override of a setting do not "
+        "count."
     )
     head = ("group", "seeds", "steps", "IQM", "95 % interval", "", "mean", "std")
     numbers = (2, 3, 4, 6, 7)
