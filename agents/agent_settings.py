@@ -274,6 +274,14 @@ class AgentSettings(Settings):
         group=NETWORKS,
         built=True,
     )
+    normalization_floor: float = setting(
+        0.0,
+        "Smallest divisor of normalized observations; with 1, small dimensions are not enlarged",
+        at_least=0,
+        at_most=1e6,
+        requires=when("normalize_observations", True),
+        group=NETWORKS,
+    )
     initializer: str = setting(
         "glorot_uniform", "Weight initializer (Keras)", choices=INITIALIZERS, **_SHAPES
     )

@@ -96,6 +96,7 @@ class ModelBuilder:
             self.observations.size,
             scalable=self.observations.scalable,
             dtype=self.config.variable_dtype,
+            floor=self.config.normalization_floor,
         )
 
     def models(self, suffix: str = "") -> tuple[Model, CriticModel]:

@@ -66,12 +66,12 @@ class RunningMoments(Saved):
         with self.lock:
             return super().state()
 
-    def inverse_deviation(self) -> np.ndarray:
-        """Returns 1 / standard deviation, `[size]`, or 1 for constant dimensions."""
+    def inverse_deviation(self, floor: float = 0.0) -> np.ndarray:
+        """Returns 1 / max(standard deviation, floor), `[size]`, or 1 for constant dimensions."""
         with self.lock:
             variance = self._squares / max(self.count, 1)
             moving = np.sqrt(variance) > _CONSTANT * np.abs(self.mean)
-        return np.asarray(np.where(moving, variance, 1.0) ** -0.5)
+        return np.asarray(np.where(moving, np.maximum(variance, floor**2), 1.0) ** -0.5)
 
     def _check(self, values: dict[str, Any]) -> None:
         if (values["squares"] < 0).any():

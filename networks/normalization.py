@@ -14,7 +14,7 @@ from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
 class ObservationNormalization(keras.layers.Layer):
-    """Maps observations o to (o - mean) / standard deviation, clipped to ±10.
+    """Maps observations o to (o - mean) / max(standard deviation, floor), clipped to ±10.
 
     Mean and standard deviation are those of all observations passed to `update`. The networks use
     new values only after `sync`, so acting, evaluation and training use the same values until then.
@@ -25,6 +25,7 @@ class ObservationNormalization(keras.layers.Layer):
         size: O, the length of an observation.
         scalable: `[O]` bool, the columns to normalize; all if None.
         dtype: Dtype of the networks' variables.
+        floor: The floor, at least 0.
         moments: Moments of longer observations, which end with these O columns; if None, the layer
             has separate moments.
 
@@ -38,6 +39,7 @@ class ObservationNormalization(keras.layers.Layer):
         *,
         scalable: np.ndarray | None = None,
         dtype: str = "float32",
+        floor: float = 0.0,
         moments: RunningMoments | None = None,
     ) -> None:
         super().__init__(name="observation_normalization", dtype=dtype, autocast=False)
@@ -49,6 +51,7 @@ class ObservationNormalization(keras.layers.Layer):
         )
         self.built = True
         self._scalable = np.ones(size, bool) if scalable is None else scalable
+        self._floor = floor
         self.moments = moments or RunningMoments("observations", size)
 
     def call(self, observations: tf.Tensor) -> tf.Tensor:
@@ -79,14 +82,17 @@ class ObservationNormalization(keras.layers.Layer):
                 last = slice(-len(self._scalable), None)
                 self.mean.assign(np.where(self._scalable, self.moments.mean[last], 0.0))
                 # Constant columns are shifted but not scaled.
-                scale = self.moments.inverse_deviation()[last]
+                scale = self.moments.inverse_deviation(self._floor)[last]
                 self.scale.assign(np.where(self._scalable, scale, 1.0))
 
     def of_last(self, size: int) -> ObservationNormalization:
         """Returns a layer that normalizes only the last columns, `[..., size]`."""
-        scalable = self._scalable[-size:]
         return ObservationNormalization(
-            size, scalable=scalable, dtype=self.variable_dtype, moments=self.moments
+            size,
+            scalable=self._scalable[-size:],
+            dtype=self.variable_dtype,
+            floor=self._floor,
+            moments=self.moments,
         )
 
 

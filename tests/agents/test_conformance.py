@@ -610,7 +610,8 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
     for needed in setting.requires:
         if needed.setting and needed.unmet(small_config(name), None) is not None:
             declared = config_class(name).SETTINGS[needed.setting]
-            values = [SimpleNamespace(**{needed.setting: value}) for value in declared.choices]
+            choices = declared.choices or (True, False)
+            values = [SimpleNamespace(**{needed.setting: value}) for value in choices]
             meets = next(value for value in values if needed.unmet(value, None) is None)
             base |= vars(meets)
     base |= {"schedule_steps": 3} if "schedule" in base else {}
@@ -635,7 +636,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     agent = small_agent(name, **dict(settings))  # in eager mode, which needs no tracing
     behavior = agent.behavior()
-    stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
+    stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.9, 7.0, 3.0]]))
     agent.train(buffer_for(agent), 2)
     actions = [stepped(behavior, np.ones((2, 4))).tobytes() for _ in range(2)]
     return (*actions, *(weights.tobytes() for weights in weights_of(agent).values()))
