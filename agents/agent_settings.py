@@ -193,7 +193,12 @@ class AgentSettings(Settings):
     """Settings shared by all agents. "authors' code" is the public code of the TD3 authors."""
 
     discount: float = setting(
-        0.99, "Discount factor per step, gamma (paper)", at_least=0, at_most=1, group=LEARNING
+        0.99,
+        "Discount factor per step, gamma (paper)",
+        at_least=0,
+        at_most=1,
+        basic=True,
+        group=LEARNING,
     )
     batch_size: int = setting(
         256,
@@ -202,12 +207,14 @@ class AgentSettings(Settings):
         at_least=1,
         at_most=2**20,
         requires=when("memory", NO_MEMORY),
+        basic=True,
         group=LEARNING,
     )
     actor_learning_rate: float = setting(
         3e-4,
         "Adam learning rate of the actor (authors' code)",
         above=0,
+        basic=True,
         group=LEARNING,
         built=True,
     )
@@ -215,6 +222,7 @@ class AgentSettings(Settings):
         3e-4,
         "Adam learning rate of the critics (authors' code)",
         above=0,
+        basic=True,
         group=LEARNING,
         built=True,
     )
@@ -231,6 +239,7 @@ class AgentSettings(Settings):
         "Execution mode of updates; eager is for debugging",
         choices=MODES,
         comparable=True,
+        basic=True,
         group=LEARNING,
     )
     replicas: int = setting(
@@ -259,6 +268,7 @@ class AgentSettings(Settings):
         at_least=1,
         at_most=2**14,
         longest=64,
+        basic=True,
         **_SHAPES,
     )
     activation: str = setting(
@@ -271,6 +281,7 @@ class AgentSettings(Settings):
         False,
         "Normalize observations by their running mean and standard deviation",
         requires=_ON_VECTORS,
+        basic=True,
         group=NETWORKS,
         built=True,
     )
@@ -278,8 +289,8 @@ class AgentSettings(Settings):
         0.0,
         "Smallest divisor of normalized observations; with 1, small dimensions are not enlarged",
         at_least=0,
-        at_most=1e6,
-        requires=when("normalize_observations", True),
+        at_most=10**6,
+        requires=when("normalize_observations"),
         group=NETWORKS,
     )
     initializer: str = setting(
@@ -399,6 +410,7 @@ class AgentSettings(Settings):
         NO_MEMORY,
         "Recurrent core of actor and critics (docs/memory.md)",
         choices=(NO_MEMORY, *MEMORIES),
+        basic=True,
         group=MEMORY,
         built=True,
     )
@@ -455,6 +467,7 @@ class AgentSettings(Settings):
         at_most=1000,
         immutable=True,
         requires=_ON_ROWS,
+        basic=True,
         group=REPLAY,
     )
     sampling: str = setting(
@@ -534,6 +547,7 @@ class AgentSettings(Settings):
         unit="relative to actions in [-1, 1]",
         at_least=0,
         requires=ON_CONTINUOUS,
+        basic=True,
         group=EXPLORATION,
     )
     ou_theta: float = setting(
@@ -557,7 +571,7 @@ class AgentSettings(Settings):
         1.0,
         "Softmax temperature for the gradient of discrete choices (Jang et al. 2017)",
         at_least=1e-3,
-        at_most=1e3,
+        at_most=1000,
         requires=_ON_DISCRETE,
         group=DISCRETE,
     )

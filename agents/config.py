@@ -30,11 +30,17 @@ class AgentConfig(AgentSettings):
         RUN_DEFAULTS: Defaults of run settings that are specific to this algorithm.
         FROM_ENVIRONMENTS: Names of the settings that environment presets may set, or None for all.
             Environment presets were tuned with TD3 and DDPG.
+        EXAMPLES: Options of complete commands, for `eagerly train AGENT --help`.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     RUN_DEFAULTS: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     FROM_ENVIRONMENTS: ClassVar[frozenset[str] | None] = None
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "--env Pendulum-v1 --steps 10000 --evaluate-every-steps 1000",
+        "--env Hopper-v5 --num-envs 4 --batch-size 128 --run-dir runs/hopper",
+        "--env HalfCheetah-v5 --steps 200000 --seeds 0..4 --jobs 2",
+    )
 
     @property
     def variable_dtype(self) -> str:

@@ -15,6 +15,11 @@ class TD3BCConfig(TD3Config):
     """
 
     FROM_ENVIRONMENTS = frozenset({"discount", "warmup_steps"})
+    EXAMPLES = (
+        "--env HalfCheetah-v5 --data cheetah.hdf5 --offline",
+        "--env Hopper-v5 --data walk.hdf5 --offline --steps 100000",
+        "--env Hopper-v5 --data walk.hdf5 --offline --bc-alpha 0",
+    )
     DEFAULTS = MappingProxyType({"normalize_observations": True})
 
     bc_alpha: float = setting(
@@ -22,5 +27,6 @@ class TD3BCConfig(TD3Config):
         "Weight of the critic's values relative to the behavior cloning error, alpha; 0: behavior "
         "cloning only (authors' code)",
         at_least=0,
+        basic=True,
         group=Group("TD3+BC"),
     )

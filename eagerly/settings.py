@@ -108,6 +108,7 @@ class Setting:
     # The setting is used only while networks are built. It has no effect if a custom builder
     # ignores it.
     built: bool = False
+    basic: bool = False  # shown by `--help`; `--help-all` shows all settings
     # The option can be repeated. Commas separate its values, unless the setting is a tuple.
     repeatable: bool = False
     requires: tuple[Requirement, ...] = ()  # conditions for the setting to have an effect
@@ -229,8 +230,8 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
         help: Meaning and source of the default, in one line.
         requires: A `Requirement` or a tuple of requirements.
         **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
-            `longest`, `names`, `resumable`, `comparable`, `immutable`, `built` and `repeatable`, as
-            in `Setting`.
+            `longest`, `names`, `resumable`, `comparable`, `immutable`, `built`, `basic` and
+            `repeatable`, as in `Setting`.
     """
     needed = (requires,) if isinstance(requires, Requirement) else requires
     return Setting(default, help, requires=needed, **declaration)

@@ -84,21 +84,79 @@ _TYPES: dict[Any, Any] = {
 }
 _NAMES = "MODULE:FACTORY"
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
+_ALL_FLAG = "--help-all"
+_ALL_OPTIONS = f"{__name__}.all"  # entry of `click.Context.meta`
+_SOURCE = re.compile(r" \([^()]+\)$")  # at the end of a help text
 _FAR = 10**9  # larger upper bounds are not shown
 
 
+class Option(click.Option):
+    """An option that `--help` lists only with a `brief` help text; `--help-all` lists it always."""
+
+    def __init__(self, *args: Any, heading: str = "Options", brief: str = "", **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.heading, self.brief = heading, brief
+
+
 class SettingsCommand(Command):
-    """A command whose help lists settings by group."""
+    """A command with two lists of options by group: basic ones (`--help`), all (`--help-all`).
+
+    Args:
+        examples: Complete commands, for the end of the help.
+    """
+
+    def __init__(self, *args: Any, examples: Iterable[str] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._examples = tuple(examples)
+        option = click.Option(
+            [_ALL_FLAG],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_all_options,
+            help="Show all settings and exit.",
+        )
+        self.params.append(option)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes one section per group."""
+        """Writes one section per group. Without blank lines, the basic options fit on a page."""
         sections: dict[str, list[tuple[str, str]]] = {}
+        shows_all = ctx.meta.get(_ALL_OPTIONS)
         for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
-                sections.setdefault(getattr(param, "heading", "Options"), []).append(record)
-        for heading, records in sections.items():
-            with formatter.section(heading):
+            if not (record := param.get_help_record(ctx)):
+                continue
+            heading = "Options"
+            if isinstance(param, Option):
+                if not shows_all and not param.brief:
+                    continue
+                heading = param.heading
+                record = record if shows_all else (record[0], param.brief)
+            sections.setdefault(heading, []).append(record)
+        for number, (heading, records) in enumerate(sections.items()):
+            if shows_all or number == 0:
+                formatter.write_paragraph()
+            formatter.write_heading(heading)
+            with formatter.indentation():
                 formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples, and how to list the remaining options."""
+        if self._examples:
+            with formatter.section("Examples"):
+                for example in self._examples:
+                    formatter.write(f"  {example}\n")
+        if not ctx.meta.get(_ALL_OPTIONS):
+            formatter.write(
+                "\nThese are the basic settings, with their defaults in brackets. "
+                f"{_ALL_FLAG} shows all.\n"
+            )
+
+
+def _print_all_options(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_ALL_OPTIONS] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 class _OrNone(click.ParamType):
@@ -130,22 +188,27 @@ def _option(setting: Setting, default: Any) -> click.Option:
         default = str(default).lower()
     elif default is not dataclasses.MISSING:
         default = format_setting(default)
+    default = "" if default is dataclasses.MISSING else default
     notes = [setting.unit, setting.range(_FAR), *(needed.text for needed in setting.requires)]
-    notes += [] if default is dataclasses.MISSING else [f"default {default}"]
-    shown = "; ".join(filter(None, notes))
-    option = click.Option(
+    notes.append(default and f"default {default}")
+    return Option(
         [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
         type=_type(setting),
         default=None,
-        help=f"{setting.help}. " + (f"[{shown}]" if shown else ""),
+        help=_with_notes(setting.help, *notes),
         metavar=_NAMES if setting.names and kind is tuple else _METAVARS.get(kind),
         multiple=setting.repeatable,
         callback=(lambda _, __, values: _joined_values(kind, values))
         if setting.repeatable
         else None,
+        heading=setting.group.heading,
+        brief=_with_notes(_SOURCE.sub("", setting.help), default) if setting.basic else "",
     )
-    option.heading = setting.group.heading  # type: ignore[attr-defined]
-    return option
+
+
+def _with_notes(text: str, *notes: str) -> str:
+    shown = "; ".join(filter(None, notes))
+    return f"{text}. [{shown}]" if shown else f"{text}."
 
 
 def _joined_values(kind: type, values: tuple[str, ...]) -> Any:

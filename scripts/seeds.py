@@ -10,7 +10,7 @@ import click
 
 from eagerly.errors import UsageError
 from eagerly.scripts.batch import Batch, Planned
-from eagerly.scripts.flags import command, format_seeds, parse_seeds
+from eagerly.scripts.flags import Option, command, format_seeds, parse_seeds
 from eagerly.storage.files import RUNS
 from eagerly.storage.run import readable_name
 from eagerly.storage.run_settings import flag_words
@@ -19,17 +19,19 @@ from eagerly.storage.run_settings import flag_words
 def seed_options() -> list[click.Option]:
     """Returns the options for training several seeds."""
     return [
-        click.Option(
+        Option(
             ["--seeds"],
             type=parse_seeds,
+            brief="Train one run per seed, such as 0..4, and print a table of their scores.",
             metavar="SEEDS",
             help="Seeds, such as 0..4 or 0,3,7: train one run per seed in --run-dir/seed-N, then "
             "print a table of their scores. [default --run-dir: runs/AGENT-ENV]",
         ),
-        click.Option(
+        Option(
             ["--jobs"],
             type=click.IntRange(min=1),
             help="Number of --seeds runs trained at the same time, sharing the cores. [default: 1]",
+            brief="Number of --seeds runs trained at the same time. [1]",
         ),
         click.Option(["--report-to"], type=int, hidden=True),
     ]

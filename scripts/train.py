@@ -37,6 +37,7 @@ from eagerly.sanitizing import sanitize
 from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.scripts.batch import train_batch
 from eagerly.scripts.flags import (
+    Option,
     SettingsCommand,
     command,
     format_config,
@@ -49,7 +50,13 @@ from eagerly.scripts.seeds import batch_of_seeds, seed_options
 from eagerly.settings import flag_name
 from eagerly.storage.config import NO_EVALUATIONS, SEPARATE, RunConfig
 from eagerly.storage.evaluations import Results
-from eagerly.storage.presets import OF_THE_ENVIRONMENT, SUFFIX, presets, read_settings_file
+from eagerly.storage.presets import (
+    DEFAULTS,
+    OF_THE_ENVIRONMENT,
+    SUFFIX,
+    presets,
+    read_settings_file,
+)
 from eagerly.storage.run import open_run
 from eagerly.storage.run_settings import declared_settings, flag_words, format_setting
 from eagerly.training.signals import StopSignals
@@ -68,12 +75,18 @@ class _Commands(AgentCommands):
         names = [OF_THE_ENVIRONMENT, *presets(agent)]
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
-            click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
+            Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
             *seed_options(),
-            click.Option(["--config"], type=_FILE, help=_CONFIG_HELP),
-            click.Option(["--print-config"], is_flag=True, help=_PRINT_CONFIG_HELP),
+            Option(["--config"], type=_FILE, help=_CONFIG_HELP, brief=_CONFIG_HELP),
+            Option(["--print-config"], is_flag=True, help=_PRINT_CONFIG_HELP),
             *_process_options(),
-            click.Option(["--preset"], type=_Preset(names), help=_PRESET_HELP),
+            Option(
+                ["--preset"],
+                type=_Preset(names),
+                metavar="NAME|FILE",
+                help=_PRESET_HELP.format(", ".join(names[1:])),
+                brief=_PRESET_BRIEF.format(", ".join([DEFAULTS, *config.PRESETS])),
+            ),
             *options_of(RunConfig, config.RUN_DEFAULTS),
             *options_of(config, {}),
         ]
@@ -84,16 +97,22 @@ class _Commands(AgentCommands):
             callback=lambda **values: _train(agent, **values),
             help=f"Train {agent.upper()}. The same command resumes the run.",
             short_help=f"Train {agent.upper()}.",
+            examples=[f"{command('train.py', agent)} {words}" for words in config.EXAMPLES],
         )
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_CONFIG_HELP = "TOML file with settings by name; options take precedence."
+_CONFIG_HELP = "TOML file with settings; options take precedence."
 _PRINT_CONFIG_HELP = "Print the settings as TOML and exit."
 _RUN_DIR_HELP = "Run directory; an existing run in it is resumed. [default: a new one in runs/]"
 _PRESET_HELP = (
     "Named set of settings, or a TOML file with settings by name; options take precedence. "
+    "Presets: {}. --print-config shows their values. "
     f"[default {OF_THE_ENVIRONMENT}: the preset of the environment, if it has one]"
+)
+_PRESET_BRIEF = (
+    "Named set of settings: {}, or an environment such as Hopper-v5 [that of --env]. "
+    "--print-config shows its values."
 )
 _OVERRIDE_HELP = "Resume even if settings differ from the saved ones."
 
@@ -101,9 +120,9 @@ _OVERRIDE_HELP = "Resume even if settings differ from the saved ones."
 def _process_options() -> list[click.Option]:
     """Returns options that affect only this process and are not saved with the run."""
     return [
-        click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
-        click.Option(["--trust"], is_flag=True, help=TRUST_HELP),
-        click.Option(
+        Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
+        Option(["--trust"], is_flag=True, help=TRUST_HELP),
+        Option(
             ["--profile-calls"],
             type=click.IntRange(min=0),
             default=0,

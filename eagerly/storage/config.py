@@ -157,6 +157,7 @@ class RunConfig(Settings):
         dataclasses.MISSING,
         "Gymnasium id, or package:id for an id that a package registers; in Python also a factory",
         longest=500,
+        basic=True,
         group=ENVIRONMENT,
     )
     env_kwargs: dict[str, Any] = setting(
@@ -193,6 +194,7 @@ class RunConfig(Settings):
         unit="environments",
         at_least=1,
         at_most=4096,
+        basic=True,
         group=ENVIRONMENT,
     )
     environment_timeout_seconds: float = setting(
@@ -212,6 +214,7 @@ class RunConfig(Settings):
         at_least=1,
         at_most=MOST_STEPS,
         resumable=True,
+        basic=True,
         group=RUN,
     )
     stop_at_return: float | None = setting(
@@ -227,6 +230,7 @@ class RunConfig(Settings):
         at_least=0,
         at_most=2**31 - 1,
         comparable=True,
+        basic=True,
         group=RUN,
     )
     init_from: str = setting(
@@ -248,6 +252,7 @@ class RunConfig(Settings):
         unit="files or folders",
         immutable=True,
         repeatable=True,
+        basic=True,
         group=DATA,
     )
     data_share: float = setting(
@@ -263,6 +268,7 @@ class RunConfig(Settings):
         "Train on the data only: each step permits updates, but collects nothing",
         immutable=True,
         requires=(_WITH_DATA,),
+        basic=True,
         group=DATA,
     )
 
@@ -273,6 +279,7 @@ class RunConfig(Settings):
         at_least=0,
         at_most=MOST_STEPS,
         requires=(_COLLECTING,),
+        basic=True,
         group=COLLECTION,
     )
     group_size: int = setting(
@@ -333,6 +340,7 @@ class RunConfig(Settings):
         unit="updates",
         above=0,
         at_most=1000,
+        basic=True,
         group=UPDATES,
     )
     updates_per_call: int = setting(
@@ -416,6 +424,7 @@ class RunConfig(Settings):
         at_most=MOST_STEPS,
         comparable=True,
         requires=when("evaluations", SEPARATE, SHARED),
+        basic=True,
         group=EVALUATION,
     )
     evaluation_episodes: int = setting(
@@ -517,6 +526,7 @@ class RunConfig(Settings):
         "Training device; auto: a GPU if available",
         choices=DEVICES,
         comparable=True,
+        basic=True,
         group=HARDWARE,
     )
     intra_op_threads: int = setting(
