@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -37,30 +38,52 @@ nitpicky = False
 _HERE = Path(__file__).parent
 
 
-def _tables(config: Any, known: Collection[str] = ()) -> list[str]:
-    """Returns one Markdown table per group of a settings class, without `known` settings."""
+def _tables(config: Any, known: Collection[str], anchors: set[str]) -> list[str]:
+    """Returns one Markdown table per group of a settings class, basic settings first.
+
+    Args:
+        config: The class.
+        known: Names of settings to omit.
+        anchors: Anchors of the page, to which those of the rows are added.
+    """
     lines: list[str] = []
     for group in config.GROUPS:
         settings = [s for n, s in config.SETTINGS.items() if s.group is group and n not in known]
         if settings:
-            lines += ["", f"### {group.heading}", ""]
-            lines += ["| setting | meaning and source | unit, range | default |"]
-            lines += ["|---|---|---|---|"]
-            lines += map(_row, settings)
+            # A heading must not have the anchor of a setting.
+            is_setting = group.heading.lower().replace(" ", "_") in config.SETTINGS
+            lines += ["", f"### {group.heading}{' settings' if is_setting else ''}", ""]
+            lines += [
+                "| setting | meaning and source | unit, range | has an effect only | default |"
+            ]
+            lines += ["|---|---|---|---|---|"]
+            lines += [_row(each, anchors) for each in sorted(settings, key=lambda s: not s.basic)]
     return lines
 
 
-def _row(each: Any) -> str:
-    allowed = ", ".join(each.choices) or each.range()
-    notes = "; ".join(filter(None, (allowed, *(needed.text for needed in each.requires))))
-    unit = ", ".join(filter(None, (each.unit, notes)))
+def _row(each: Any, anchors: set[str]) -> str:
+    names = {each.name: None, each.name.replace("_", "-"): None}
+    cell = "".join(f'<span id="{name}"></span>' for name in names if name not in anchors)
+    anchors.update(names)
+    cell += f"**`{each.name}`**" if each.basic else f"`{each.name}`"
+    flag = f"`{flag_name(each.name)}`"
+    unit = ", ".join(filter(None, (each.unit, ", ".join(each.choices) or each.range())))
+    effect = "; ".join(needed.text for needed in each.requires)
     is_required = each.default is dataclasses.MISSING
-    default = "" if is_required else f"`{format_setting(each.default)}`"
-    return f"| `{each.name}` | {each.help} | {unit} | {default} |"
+    default = "required" if is_required else f"`{format_setting(each.default)}`"
+    cells = (f"{cell}<br>{flag}", _text(each.help), _text(unit), _text(effect), default)
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Returns a declaration's text for a table: flags as code, pages as links."""
+    flags = re.sub(r"--[a-z][a-z-]*", r"`\g<0>`", text.replace("|", r"\|"))
+    return re.sub(r"docs/([a-z0-9-]+)\.md", r"[\1](\1.md)", flags)
 
 
 def _write_settings(app: Any) -> None:
     """Generates the settings page from the settings' declarations."""
+    anchors: set[str] = set()
     lines = [
         "# Settings",
         "",
@@ -69,11 +92,14 @@ def _write_settings(app: Any) -> None:
         "`config.json`. *Authors* refers to the public code of the TD3 authors, *paper* to the",
         "paper of the algorithm.",
         "",
+        "Settings in bold are basic: `eagerly train td3 --help` lists them, and `--help-all` lists",
+        "all settings. Link to a setting in either spelling, such as `#n_step` or `#n-step`.",
+        "",
         "## Run settings",
-        *_tables(RunConfig),
+        *_tables(RunConfig, (), anchors),
         "",
         "## Settings of all agents",
-        *_tables(AgentConfig),
+        *_tables(AgentConfig, (), anchors),
     ]
     for name in agent_names():
         config = agent_class(name).Config
@@ -83,7 +109,7 @@ def _write_settings(app: Any) -> None:
             lines += ["", f"Changed defaults: {', '.join(other)}."]
         if missing := [f"`{n}`" for n in AgentConfig.SETTINGS if n not in config.SETTINGS]:
             lines += ["", f"Not available: {', '.join(missing)}."]
-        lines += _tables(config, AgentConfig.SETTINGS)
+        lines += _tables(config, AgentConfig.SETTINGS, anchors)
     lines += [
         "",
         "## Presets of environments",

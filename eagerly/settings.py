@@ -31,7 +31,7 @@ _ENDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Settings under one heading in `--help` and the documentation.
+    """Settings under one heading in `--help-all` and the documentation.
 
     Attributes:
         heading: The heading.

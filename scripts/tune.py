@@ -73,7 +73,8 @@ def _options() -> list[click.Option]:
             ["--prune"],
             type=click.Choice(PRUNERS),
             default="median",
-            help="Trials that end early, after five complete ones: those below the median, or none.",
+            help="Trials that end early, after five complete ones: those below the median, or "
+            "none.",
         ),
         click.Option(
             ["--study-seed"], type=click.IntRange(min=0), default=0, help="Seed of the study."

@@ -54,7 +54,7 @@ def test_settings_of_a_custom_agent_are_flags(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(outside)
-    shown = CliRunner().invoke(train.main, ["redq:REDQ", "--help"])
+    shown = CliRunner().invoke(train.main, ["redq:REDQ", "--help-all"])
     assert "--subset-size" in shown.output
     assert "Critics drawn at random for each update's target" in " ".join(shown.output.split())
 

@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.scripts import evaluate, plot, runs, train
+from eagerly.scripts import evaluate, plot, runs, train, tune
 from eagerly.scripts.main import main
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
+from eagerly.storage.presets import presets
 from tests import toys
 from tests.helpers import script
 
@@ -232,7 +233,7 @@ def test_a_non_finite_reward_fails_with_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("agent", agent_names())
 def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
-    code, output = invoke(train.main, agent, "--help")
+    code, output = invoke(train.main, agent, "--help-all")
     assert code == 0
     words = " ".join(output.split())
     for config in (RunConfig, agent_class(agent).Config):
@@ -241,6 +242,50 @@ def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
         for name in config.SETTINGS:
             assert f"{flag_name(name)} " in words, name
     assert words.count("default") >= 25
+
+
+@pytest.mark.parametrize("agent", agent_names())
+@pytest.mark.parametrize("command", [train.main, tune.main])
+def test_help_lists_only_basic_settings(agent: str, command: click.Command) -> None:
+    code, output = invoke(command, agent, "--help")
+    assert code == 0
+    assert len(output.splitlines()) <= 72
+    assert "--help-all shows all.\n" in output
+    settings = RunConfig.SETTINGS | agent_class(agent).Config.SETTINGS
+    if command is tune.main:
+        del settings["seed"]
+    basic = [flag_name(name) for name, each in settings.items() if each.basic]
+    assert 15 <= len(basic) <= 25
+    listed = re.findall(r"^  (--[a-z-]+) ", output, re.M)
+    assert sorted({*listed} & {*map(flag_name, settings)}) == sorted(basic)
+
+
+def test_help_of_resume_leaves_out_settings_that_are_not_basic() -> None:
+    code, output = invoke(train.main, "resume", "--help")
+    assert (code, "--steps " in output, "--collectors " in output) == (0, True, False)
+    code, output = invoke(train.main, "resume", "--help-all")
+    assert (code, "--steps " in output, "--collectors " in output) == (0, True, True)
+
+
+@pytest.mark.parametrize("agent", agent_names())
+def test_the_examples_of_the_help_are_valid_commands(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, output = invoke(train.main, agent, "--help")
+    examples = re.findall(rf" {agent} (--env .*)$", output, re.M)
+    assert len(examples) == 3
+    for example in examples:
+        words = re.sub(r" --(seeds|jobs) \S+", "", example).split()
+        code, output = invoke(train.main, agent, *words, "--print-config")
+        assert code == 0, output
+
+
+def test_help_names_the_presets_of_the_agent() -> None:
+    _, output = invoke(train.main, "ddpg", "--help")
+    assert "defaults, our, article, lillicrap, or an environment" in " ".join(output.split())
+    _, output = invoke(train.main, "ddpg", "--help-all")
+    assert all(name in output for name in presets("ddpg"))
 
 
 def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
