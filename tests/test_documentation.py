@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
 import eagerly
+from eagerly.agents import agent_class, agent_names
+from eagerly.settings import flag_name
+from eagerly.storage.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -102,6 +106,21 @@ def test_make_targets_in_the_docs_exist() -> None:
     verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for page in PAGES:
         assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), re.M)) <= verbs, page.name
+
+
+def test_each_setting_has_an_anchor_in_both_spellings(tmp_path: Path) -> None:
+    conf = tmp_path / "conf.py"  # writes the page to its folder
+    conf.write_text((ROOT / "docs" / "conf.py").read_text())
+    runpy.run_path(str(conf))["_write_settings"](None)
+    page = (tmp_path / "settings.md").read_text()
+    anchors = re.findall(r'<span id="([^"]+)"', page)
+    headings = [text.lower().replace(" ", "-") for text in re.findall("^#+ (.*)$", page, re.M)]
+    assert len({*anchors}) == len(anchors)
+    assert not {*anchors} & {*headings}
+    for config in (RunConfig, *(agent_class(name).Config for name in agent_names())):
+        for name, each in config.SETTINGS.items():
+            assert {name, name.replace("_", "-")} <= {*anchors}
+            assert f"`{name}`{'**' * each.basic}<br>`{flag_name(name)}` |" in page
 
 
 def test_the_reading_path_is_under_700_lines() -> None:
