@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-quick test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
+.PHONY: help install train test test-quick test-long lint format typecheck check docs dist bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,10 @@ docs: install  ## Build the documentation into build/docs
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	CUDA_VISIBLE_DEVICES=-1 $(BIN)/sphinx-build --quiet --fail-on-warning -b html -c docs . build/docs
 	@echo "open build/docs/docs/index.html"
+
+dist: STEPS := 400
+dist: install  ## Build and check the wheel and the sdist, and train with each in an empty environment (STEPS=)
+	$(BIN)/python -m tests.distribution --steps $(STEPS)
 
 bench: install  ## Measure speed against PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
 	$(BIN)/python -m eagerly.benchmarks $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
