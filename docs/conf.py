@@ -17,7 +17,7 @@ from eagerly.storage.run_settings import format_setting
 from eagerly.suggestions import AGENT_NAMES, RUN_NAMES
 from eagerly.version import __version__
 
-project, author, release = "eagerly", "the eagerly authors", __version__
+project, author, release = "eagerly", "the eagerly developers", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
 # Pages link to tables and source files, so the whole checkout is the source directory.

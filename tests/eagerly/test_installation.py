@@ -1,16 +1,21 @@
-"""The wheel, the editable install, and the symbolic links in a clone."""
+"""The wheel, the editable install, the symbolic links in a clone, and the files next to them."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import lazy_loader
 import pytest
 
+import eagerly
 from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT
 
 # This program runs with `python -S`, without site-packages. It adds a folder that contains only
@@ -34,6 +39,11 @@ def _built(hook: str, folder: Path) -> Path:
     command = [sys.executable, "-c", BUILD.format(hook), str(folder)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=environment)
     return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built("build_wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +91,9 @@ def test_an_editable_install_adds_one_name_to_the_import_path(editable: Path) ->
     ]
 
 
-def test_the_wheel_contains_all_packages_and_nothing_else(tmp_path: Path) -> None:
-    with zipfile.ZipFile(_built("build_wheel", tmp_path)) as wheel:
-        names = [name for name in wheel.namelist() if ".dist-info/" not in name]
+def test_the_wheel_contains_all_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
     packages = [name for name in FOLDERS[:-1] if name != "benchmarks"]
     files = {f"eagerly/{p.name}" for p in (ROOT / "eagerly").iterdir() if p.is_file()}
     for package in packages:
@@ -99,3 +109,45 @@ def test_links_point_to_the_folders_at_the_root(name: str) -> None:
     assert link.is_symlink()
     assert os.readlink(link) == f"../{name}"
     assert link.resolve() == ROOT / name
+
+
+# The targets of links and figures in Markdown.
+TARGET = r'(?:\]\(|src="|srcset=")([^)"\s]+)'
+
+
+def test_the_description_of_the_wheel_has_no_relative_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        _, _, description = archive.read(name).decode().partition("\n\n")
+    relative = [t for t in re.findall(TARGET, description) if not t.startswith("https://")]
+    assert relative == []
+    blocks = re.findall(r"```.*?```", (ROOT / "README.md").read_text(), re.S)
+    assert re.findall(r"```.*?```", description, re.S) == blocks
+
+
+def test_links_of_the_description_are_absolute_if_the_source_has_an_address() -> None:
+    description = runpy.run_path(str(ROOT / "setup.py"))["description"]
+    text = (
+        "[a\nb](docs/a.md#c) [d](https://d.org) [e](#e) ![f](f/f.png)\n"
+        '<source srcset="g.png"> <img alt="h" src="i.png">'
+    )
+    assert description(text, "https://x.org/y") == (
+        "[a\nb](https://x.org/y/blob/HEAD/docs/a.md#c) [d](https://d.org) [e](#e) "
+        "![f](https://x.org/y/raw/HEAD/f/f.png)\n"
+        '<source srcset="https://x.org/y/raw/HEAD/g.png"> '
+        '<img alt="h" src="https://x.org/y/raw/HEAD/i.png">'
+    )
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^version: (.+)$", text, re.M) == [eagerly.__version__]
+
+
+def test_constraints_are_the_versions_with_which_most_results_were_measured() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    records = map(Path.read_text, (ROOT / "benchmarks" / "learning").glob("*.json"))
+    found = Counter(tuple(json.loads(text)["machine"]["versions"].items()) for text in records)
+    ((versions, _),) = found.most_common(1)
+    assert dict(versions) == {package: pinned[package] for package, _ in versions}
