@@ -23,25 +23,26 @@ import click
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUIET = "--config-setting=--global-option=--quiet"
 COMMANDS = re.findall(r"^(eagerly (?:train|resume) .*?)(?: +#.*)?$", README, re.M)[:2]
 PROGRAM = re.findall(r"```python\n(.*?)```", README, re.S)[0]
 WHERE = """import sys, eagerly
 print(eagerly.__file__)
 sys.exit(not eagerly.__file__.startswith(sys.prefix))"""
-TARGETS = re.findall(r'(?:\]\(|src="|srcset=")(?!https?:)([^)"#\s]+)', README)
 
 
 def build() -> list[Path]:
     """Builds and checks both files. Returns the wheel and the sdist."""
     shutil.rmtree(DIST, ignore_errors=True)
-    _run([sys.executable, "-m", "build", "--outdir", str(DIST)], ROOT)
+    _run([sys.executable, "-m", "build", QUIET, "--outdir", str(DIST)], ROOT)
     (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     _run([sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], ROOT)
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-        (root,) = Path(folder).iterdir()
-        if missing := [target for target in TARGETS if not (root / target).exists()]:
-            raise SystemExit(f"{sdist.name} lacks files that README.md links to: {missing}")
+    with tarfile.open(sdist) as archive:
+        members = (m.name.partition("/")[2] for m in archive.getmembers() if not m.isdir())
+        found = {name for name in members if ".egg-info/" not in name} - {"PKG-INFO"}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    if wrong := found ^ set(listed.stdout.decode().splitlines()) - {".gitignore"}:
+        raise SystemExit(f"only one of {sdist.name} and `git ls-files` contains {sorted(wrong)}")
     return [wheel, sdist]
 
 
