@@ -23,6 +23,7 @@ import click
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FAST = ("--quiet", "--no-compile")
 QUIET = "--config-setting=--global-option=--quiet"
 COMMANDS = re.findall(r"^(eagerly (?:train|resume) .*?)(?: +#.*)?$", README, re.M)[:2]
 PROGRAM = re.findall(r"```python\n(.*?)```", README, re.S)[0]
@@ -53,7 +54,7 @@ def train(package: Path, options: list[str], steps: int) -> None:
     try:
         _run([sys.executable, "-m", "venv", str(environment)], ROOT)
         with tempfile.TemporaryDirectory() as folder:
-            _run([program, "-m", "pip", "install", "--quiet", str(package), *options], folder)
+            _run([program, "-m", "pip", "install", *FAST, str(package), *options], folder)
             _run([program, "-c", WHERE], folder)
             for count, command in enumerate(COMMANDS, 1):
                 less = re.sub(r"--steps \d+", f"--steps {count * steps}", command).split()
