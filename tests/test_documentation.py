@@ -22,7 +22,10 @@ QUOTED = r"```python of=(\S+)\n(.*?)```"
 
 
 def _blocks(page: Path) -> list[str]:
-    """Returns a page's Python blocks; a "continued" block is appended to the previous one."""
+    """Returns a page's Python blocks; a "continued" block is appended to the previous one.
+
+    Blocks that require other packages are marked `py` and omitted.
+    """
     blocks: list[str] = []
     for mark, block in re.findall(r"```python( continued)?\n(.*?)```", page.read_text(), re.S):
         if mark:
