@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.scripts.output import say
-from tests.agents import test_discrete, test_images, test_own_models
+from tests.agents import test_discrete, test_images
 from tests.helpers import buffer_for, random_transitions, small_agent
 
 Case = Callable[..., tuple[Any, Any]]
@@ -47,6 +47,8 @@ def _of(module: Any, *arguments: Any, **settings: Any) -> Case:
 
 
 def _sharing(**more: Any) -> tuple[Any, Any]:
+    from tests.agents import test_own_models  # importing it initializes TensorFlow's devices
+
     agent = test_own_models.sharing_agent(dtype=tf.float64, **more)
     return agent, buffer_for(agent)
 
