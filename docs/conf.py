@@ -139,6 +139,18 @@ def _write_settings(app: Any) -> None:
     (_HERE / "settings.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def _set_metadata(app: Any, env: Any) -> None:
+    """Keeps tables of measurements out of the navigation, and also the changelog out of the search.
+
+    Pages about measurements link to the tables.
+    """
+    for name in env.all_docs:
+        if name.startswith("benchmarks/"):
+            env.metadata[name] |= {"orphan": True, "no-search": True}
+    env.metadata["CHANGELOG"] |= {"no-search": True}
+
+
 def setup(app: Any) -> None:
-    """Registers the generator of the settings page with Sphinx."""
+    """Registers the functions above with Sphinx."""
     app.connect("builder-inited", _write_settings)
+    app.connect("env-updated", _set_metadata)
