@@ -19,10 +19,18 @@ import numpy as np
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.state import checksum, packed, sealed, unpacked
 
-_DOCUMENT, _FORMAT = "agent.json", 2
+_DOCUMENT, _FORMAT = "agent.json", 1
 _FOLDER = re.compile(r"saved-[0-9a-f]{8}")
-_KINDS = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
-_CHECKED = {"folder": str, "parts": dict, "sha256": str}  # not in format 1
+_KINDS = {
+    "format": int,
+    "agent": str,
+    "settings": dict,
+    "spaces": dict,
+    "seed": int,
+    "folder": str,
+    "parts": dict,
+    "sha256": str,
+}
 
 
 def save_agent(
@@ -78,10 +86,6 @@ def _remove_others(path: Path) -> None:
         for other in path.iterdir():
             if _FOLDER.fullmatch(other.name) and other.name != kept:
                 shutil.rmtree(other)
-            elif kept and other.name in ("networks.index", "state.npz", "checkpoint"):
-                other.unlink()  # of format 1
-        for other in path.glob("networks.data-*") if kept else ():
-            other.unlink()
         if not found:
             path.rmdir()
 
@@ -117,19 +121,16 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
             "load its policy, or eagerly.resume to continue it"
         )
     document = _document(path)
-    names = document.keys()
-    kinds = _KINDS | _CHECKED if _CHECKED.keys() & names else _KINDS
-    if names != kinds.keys():
+    if document.keys() != _KINDS.keys():
         raise ValueError(f"{path / _DOCUMENT} does not describe an agent")
-    for name, kind in kinds.items():
+    for name, kind in _KINDS.items():
         if not isinstance(document[name], kind):
             raise ValueError(f"{name} in {path / _DOCUMENT} must be of type {kind.__name__}")
-    known = 1 if kinds is _KINDS else _FORMAT
-    if document["format"] != known:
-        raise ValueError(f"{path} has format {document['format']}; this version reads {known}")
+    if document["format"] != _FORMAT:
+        raise ValueError(f"{path} has format {document['format']}; this version reads {_FORMAT}")
     if document["agent"] != agent:
         raise ValueError(f"{path} must contain an agent {agent}; got {document['agent']}")
-    folder = path if known == 1 else _checked_folder(path, document)
+    folder = _checked_folder(path, document)
     try:
         with np.load(folder / "state.npz", allow_pickle=False) as parts:
             return document, unpacked(parts), str(folder / "networks")

@@ -107,7 +107,7 @@ def check_format(version: Any, known: int, what: str) -> None:
 
     Raises:
         ValueError: If `version` is not a positive integer.
-        RunError: If another release of eagerly wrote the document.
+        RunError: If a newer release of eagerly wrote the document.
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"its format must be a positive integer; got {version!r}")
@@ -115,9 +115,4 @@ def check_format(version: Any, known: int, what: str) -> None:
         raise RunError(
             f"{what} was written by a newer version of eagerly (format {version}; this version "
             f"reads {known}): upgrade eagerly to resume it, or choose another --run-dir"
-        )
-    if version < known:
-        raise RunError(
-            f"{what} was written before eagerly's first release (format {version}; this version "
-            f"reads {known}): choose another --run-dir"
         )

@@ -23,7 +23,6 @@ _LONGEST = 2**20  # bytes per line
 _MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # for environments that report success in `info`
 AT_LIMIT = "episodes_at_limit"  # number of episodes that --evaluation-steps-limit ended
-_OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack AT_LIMIT
 LAST = 3  # evaluations whose mean is the score of a run
 
 
@@ -130,8 +129,8 @@ class EvaluationTable(AppendLog):
                 would be larger than `read_results` accepts.
         """
         if self._columns:
-            optional = {name for name in self._columns if name.endswith(_OPTIONAL)}
-            row = {n: v for n, v in row.items() if n in optional or not n.endswith(_OPTIONAL)}
+            optional = {name for name in self._columns if name.endswith(SUCCESS)}
+            row = {n: v for n, v in row.items() if n in optional or not n.endswith(SUCCESS)}
             known = (name for name in self._columns if name in row or name in optional)
             row = {name: row.get(name, math.nan) for name in known} | row
         columns = list(row)

@@ -18,7 +18,7 @@ from eagerly.storage.documents import check_format, read_document, unsealed, wri
 from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
 
-FORMAT = 5
+FORMAT = 1
 # Names must match these patterns before a file is opened, so none can leave the run directory.
 FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}(-[1-9])?")
 PART = re.compile(

@@ -18,7 +18,7 @@ from eagerly.storage.run_settings import check_saved
 _DATA = {"path": str, "sha256": str, "transitions": int, "episodes": int}
 _MOST_TRANSITIONS = 10**10
 _log = logging.getLogger(__name__)
-FORMAT = 6
+FORMAT = 1
 
 
 def check_path(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -197,7 +196,7 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
     content = document.read_bytes()
     for old, new, message in (
         (b'"seed": 0', b'"seed": 1', "does not match its checksum"),
-        (b'"format": 2', b'"format": 3', "has format 3; this version reads 2"),
+        (b'"format": 1', b'"format": 2', "has format 2; this version reads 1"),
         (content, b"[1]", "does not describe an agent"),
         (content, b"[" * 100_000, "is nested too deeply"),
     ):
@@ -206,21 +205,8 @@ def test_invalid_saved_agents_are_rejected(tmp_path: Path) -> None:
             TD3.load(tmp_path / "td3")
     document.write_text("[1]")
     TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")  # replaces a damaged agent
-    _as_format_1(tmp_path / "td3", document.read_bytes())
     assert TD3.load(tmp_path / "td3").updates == 0
-    TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
     assert len(list((tmp_path / "td3").iterdir())) == 2
-
-
-def _as_format_1(path: Path, content: bytes) -> None:
-    """Converts an agent directory to the previous format."""
-    document = json.loads(content)
-    folder = path / document.pop("folder")
-    for part in folder.iterdir():
-        part.rename(path / part.name)
-    folder.rmdir()
-    del document["parts"], document["sha256"]
-    (path / "agent.json").write_text(json.dumps(document | {"format": 1}))
 
 
 def test_loading_an_agent_with_a_factory_requires_the_factory(tmp_path: Path) -> None:

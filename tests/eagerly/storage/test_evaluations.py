@@ -31,8 +31,7 @@ def test_the_first_row_determines_whether_there_is_a_success_rate(tmp_path: Path
 def test_a_table_without_a_success_rate_never_gets_one(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.csv"
     EvaluationTable(path).add(ROW)
-    # Nor does it get the column `episodes_at_limit`, which tables of earlier versions lack.
-    EvaluationTable(path).add(ROW | {"steps": 2, "success_rate": 0.5, "episodes_at_limit": 1})
+    EvaluationTable(path).add(ROW | {"steps": 2, "success_rate": 0.5})
     assert rows(path) == ["steps,updates,return_mean", "1,1,2.0", "2,1,2.0"]
     assert np.isnan(read_results(path).success_rate).all()
     with pytest.raises(RunError, match="must have the columns steps, updates, return_mean; got"):
