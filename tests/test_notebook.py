@@ -1,4 +1,4 @@
-"""Runs the README's code in a notebook, in which cells must print only their own output."""
+"""Runs code of the README and the docs in a notebook, in which cells must print only their own output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROGRAM, PARTS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+PROGRAM, PARTS = (
+    re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)[index]
+    for page, index in (("README.md", 0), ("docs/own-loop.md", -1))
 )
 BAR = """
 from pathlib import Path
