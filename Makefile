@@ -103,6 +103,11 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --until 100000 --rename td7 TD7 --rename td3 TD3 -o docs/pictures/td7.png
 	$(PLOT) $(LEARNING)/ddpg-HalfCheetah-v5-*.csv $(LEARNING)/sb3-ddpg-HalfCheetah-v5-*.csv \
 	    --rename ddpg DDPG --rename sb3-ddpg "DDPG, Stable-Baselines3" -o docs/pictures/ddpg.png
+	$(PLOT) $(foreach kind,half-HalfCheetah half-cloning-HalfCheetah much-noise-Pendulum \
+	    much-noise-cloning-Pendulum,$(LEARNING)/td3_bc-$(kind)-v[0-9]-*.csv) \
+	    --rename td3_bc-half "TD3+BC, noise 0.1" --rename td3_bc-half-cloning "behavior cloning, noise 0.1" \
+	    --rename td3_bc-much-noise "TD3+BC, noise 0.7" \
+	    --rename td3_bc-much-noise-cloning "behavior cloning, noise 0.7" -o docs/pictures/td3-bc.png
 	$(PLOT) $(LEARNING)/td3-Walker2d-v5-*.csv $(LEARNING)/ddpg-Walker2d-v5-*.csv \
 	    --rename td3 TD3 --rename ddpg DDPG -o docs/pictures/walker.png
 	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-8-environments-HalfCheetah-v5-*.csv \
