@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+from docutils import nodes
+from pygments.lexers import get_lexer_for_filename
+from sphinx import addnodes
+from sphinx.search.en import SearchEnglish
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.config import AgentConfig
@@ -17,8 +22,12 @@ from eagerly.storage.run_settings import format_setting
 from eagerly.suggestions import AGENT_NAMES, RUN_NAMES
 from eagerly.version import __version__
 
+_HERE = Path(__file__).parent
+
 project, author, release = "eagerly", "the eagerly developers", __version__
+copyright = f"{author}. Version {release}, Apache License 2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions += ["sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 # Pages link to tables and source files, so the whole checkout is the source directory.
 include_patterns = ["docs/**", "benchmarks/**", "CHANGELOG.md", "CONTRIBUTING.md"]
@@ -26,7 +35,15 @@ root_doc = "docs/index"
 suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 html_title = f"eagerly {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_favicon = "_static/favicon.svg"
+templates_path = ["_templates"]
+html_additional_pages = {"index": "redirect.html"}  # the root of the site
+html_search_scorer = str(_HERE / "_templates" / "scorer.js")
+# Output has no copy button, and prompts are not copied.
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -34,8 +51,6 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 nitpicky = False
-
-_HERE = Path(__file__).parent
 
 
 def _tables(config: Any, known: Collection[str], anchors: set[str]) -> list[str]:
@@ -150,7 +165,60 @@ def _set_metadata(app: Any, env: Any) -> None:
     env.metadata["CHANGELOG"] |= {"no-search": True}
 
 
+def _index_settings(app: Any, page: nodes.document) -> None:
+    """Adds the settings to the index, so that a search for a name finds its row."""
+    if app.env.docname == "docs/settings":
+        html = "".join(node.astext() for node in page.findall(nodes.raw))
+        names = re.findall(r'<span id="(\w+)">', html)
+        page += addnodes.index(entries=[("single", name, name, "main", None) for name in names])
+
+
+class _Search(SearchEnglish):
+    """Finds HER (hindsight experience replay), and "baselines" in Stable-Baselines3."""
+
+    stopwords = SearchEnglish.stopwords - {"her"}
+
+    def split(self, input: str) -> list[str]:
+        return super().split(input) + re.findall(r"[A-Za-z]{4,}(?=\d)", input)
+
+
+def _add_dark_figures(app: Any, page: nodes.document) -> None:
+    """Adds the dark variant of each figure that has one; the theme shows one of the two."""
+    name = app.env.docname
+    for image in list(page.findall(nodes.image)):
+        dark = re.sub(r"(\.\w+)$", r"-dark\1", image["uri"])
+        if Path(app.env.relfn2path(dark, name)[1]).is_file():
+            other = image.deepcopy()
+            other["uri"] = dark
+            image["classes"].append("only-light")
+            other["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, other)
+
+
+def _link_sources(app: Any, page: nodes.document, name: str) -> None:
+    """Links a page to the pages of source files instead of downloads."""
+    for link in list(page.findall(addnodes.download_reference)):
+        path, _ = app.env.relfn2path(link["reftarget"], name)
+        uri = app.builder.get_relative_uri(name, f"source/{path}")
+        link.replace_self(nodes.reference("", "", *link.children, internal=True, refuri=uri))
+
+
+def _source_pages(app: Any) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Yields a page with highlighted code for each source file that a page links to."""
+    for path in app.env.dlfiles:
+        code = (Path(app.srcdir) / path).read_text(encoding="utf-8")
+        lexer = get_lexer_for_filename(path).aliases[0]
+        body = f"<h1>{path}</h1>{app.builder.highlighter.highlight_block(code, lexer)}"
+        yield f"source/{path}", {"title": path, "body": body}, "page.html"
+
+
 def setup(app: Any) -> None:
     """Registers the functions above with Sphinx."""
     app.connect("builder-inited", _write_settings)
+    app.add_search_language(_Search)
+    # Before Sphinx collects figures and the index.
+    app.connect("doctree-read", _add_dark_figures, priority=400)
+    app.connect("doctree-read", _index_settings, priority=400)
+    app.connect("doctree-resolved", _link_sources)
+    app.connect("html-collect-pages", _source_pages)
     app.connect("env-updated", _set_metadata)
