@@ -79,7 +79,7 @@ check: lint typecheck test test-long  ## Run lint, typecheck and all tests
 docs: install  ## Build the documentation into build/docs
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	CUDA_VISIBLE_DEVICES=-1 $(BIN)/sphinx-build --quiet --fail-on-warning -b html -c docs . build/docs
-	@echo "open build/docs/docs/index.html"
+	@echo "open build/docs/index.html"
 
 dist: STEPS := 400
 dist: install  ## Build and check the wheel and the sdist, and train with each in an empty environment (STEPS=)

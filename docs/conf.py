@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
-
-from docutils import nodes
-from pygments.lexers import get_lexer_for_filename
-from sphinx import addnodes
-from sphinx.search.en import SearchEnglish
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.config import AgentConfig
@@ -25,7 +21,7 @@ from eagerly.version import __version__
 _HERE = Path(__file__).parent
 
 project, author, release = "eagerly", "the eagerly developers", __version__
-copyright = f"{author}. Version {release}, Apache License 2.0"
+project_copyright = f"{author}. Version {release}, Apache License 2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 extensions += ["sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
@@ -34,6 +30,7 @@ include_patterns = ["docs/**", "benchmarks/**", "CHANGELOG.md", "CONTRIBUTING.md
 root_doc = "docs/index"
 suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
+pygments_dark_style = "a11y-dark"
 html_title = f"eagerly {release}"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
@@ -41,9 +38,9 @@ html_favicon = "_static/favicon.svg"
 templates_path = ["_templates"]
 html_additional_pages = {"index": "redirect.html"}  # the root of the site
 html_search_scorer = str(_HERE / "_templates" / "scorer.js")
-# Output has no copy button, and prompts are not copied.
-copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
-copybutton_exclude = ".linenos, .gp, .go"
+# Blocks of output, which have no language, have no copy button.
+copybutton_selector = ":not(.highlight-default, .highlight-none, .highlight-text) > .highlight pre"
+copybutton_exclude = ".linenos, .gp, .go"  # prompts and output between commands
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -165,60 +162,9 @@ def _set_metadata(app: Any, env: Any) -> None:
     env.metadata["CHANGELOG"] |= {"no-search": True}
 
 
-def _index_settings(app: Any, page: nodes.document) -> None:
-    """Adds the settings to the index, so that a search for a name finds its row."""
-    if app.env.docname == "docs/settings":
-        html = "".join(node.astext() for node in page.findall(nodes.raw))
-        names = re.findall(r'<span id="(\w+)">', html)
-        page += addnodes.index(entries=[("single", name, name, "main", None) for name in names])
-
-
-class _Search(SearchEnglish):
-    """Finds HER (hindsight experience replay), and "baselines" in Stable-Baselines3."""
-
-    stopwords = SearchEnglish.stopwords - {"her"}
-
-    def split(self, input: str) -> list[str]:
-        return super().split(input) + re.findall(r"[A-Za-z]{4,}(?=\d)", input)
-
-
-def _add_dark_figures(app: Any, page: nodes.document) -> None:
-    """Adds the dark variant of each figure that has one; the theme shows one of the two."""
-    name = app.env.docname
-    for image in list(page.findall(nodes.image)):
-        dark = re.sub(r"(\.\w+)$", r"-dark\1", image["uri"])
-        if Path(app.env.relfn2path(dark, name)[1]).is_file():
-            other = image.deepcopy()
-            other["uri"] = dark
-            image["classes"].append("only-light")
-            other["classes"].append("only-dark")
-            image.parent.insert(image.parent.index(image) + 1, other)
-
-
-def _link_sources(app: Any, page: nodes.document, name: str) -> None:
-    """Links a page to the pages of source files instead of downloads."""
-    for link in list(page.findall(addnodes.download_reference)):
-        path, _ = app.env.relfn2path(link["reftarget"], name)
-        uri = app.builder.get_relative_uri(name, f"source/{path}")
-        link.replace_self(nodes.reference("", "", *link.children, internal=True, refuri=uri))
-
-
-def _source_pages(app: Any) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Yields a page with highlighted code for each source file that a page links to."""
-    for path in app.env.dlfiles:
-        code = (Path(app.srcdir) / path).read_text(encoding="utf-8")
-        lexer = get_lexer_for_filename(path).aliases[0]
-        body = f"<h1>{path}</h1>{app.builder.highlighter.highlight_block(code, lexer)}"
-        yield f"source/{path}", {"title": path, "body": body}, "page.html"
-
-
 def setup(app: Any) -> None:
-    """Registers the functions above with Sphinx."""
+    """Registers the functions above and the extension next to this file with Sphinx."""
+    sys.path.insert(0, str(_HERE))
+    app.setup_extension("site_pages")
     app.connect("builder-inited", _write_settings)
-    app.add_search_language(_Search)
-    # Before Sphinx collects figures and the index.
-    app.connect("doctree-read", _add_dark_figures, priority=400)
-    app.connect("doctree-read", _index_settings, priority=400)
-    app.connect("doctree-resolved", _link_sources)
-    app.connect("html-collect-pages", _source_pages)
     app.connect("env-updated", _set_metadata)

@@ -99,6 +99,12 @@ def test_links_point_to_files(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_figures_have_a_dark_variant() -> None:
+    for page in PAGES:
+        for name in re.findall(r"!\[[^]]*\]\(([^)]+)\.png\)", page.read_text()):
+            assert (page.parent / f"{name}-dark.png").exists(), name
+
+
 def test_referenced_scripts_exist() -> None:
     for page in PAGES:
         for name in re.findall(r"python (scripts/\w+\.py)", page.read_text()):
