@@ -32,6 +32,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 pygments_dark_style = "a11y-dark"
 html_title = f"eagerly {release}"
+html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_favicon = "_static/favicon.svg"

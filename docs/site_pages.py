@@ -1,4 +1,4 @@
-"""Sphinx extension: dark figures, pages for source files, and what the search finds."""
+"""Sphinx extension: dark figures, equations, pages for source files, what the search finds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from latex2mathml.converter import convert
 from pygments.lexers import find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.search.en import SearchEnglish
@@ -69,9 +70,17 @@ def _unlink_folders(app: Any, page: nodes.document) -> None:
             link.replace_self(link.children)
 
 
+def _write_equation(translator: Any, node: nodes.Element) -> None:
+    """Writes an equation as MathML, which browsers display without scripts from elsewhere."""
+    display = "block" if isinstance(node, nodes.math_block) else "inline"
+    translator.body.append(f'<span class="math">{convert(node.astext(), display=display)}</span>')
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Registers the functions above with Sphinx."""
     app.add_search_language(_Search)
+    app.add_html_math_renderer("mathml", (_write_equation, None), (_write_equation, None))
     # Before Sphinx collects figures and the index.
     app.connect("doctree-read", _add_dark_figures, priority=400)
     app.connect("doctree-read", _index_settings, priority=400)
