@@ -84,7 +84,8 @@ class Agent(Algorithm, Saved):
         normalization: Normalizes observations for all networks, or None.
         rewards: Scales the rewards of batches.
         clock: Provides the number of the current update.
-        lock: Held while variables are updated, read or saved, see docs/own-loop.md.
+        lock: Held while variables are updated, read or saved (documentation: Write your
+            own loop).
 
     Raises:
         TypeError: If the first two arguments are neither an environment nor two spaces, `config`

@@ -245,7 +245,7 @@ class AgentSettings(Settings):
     replicas: int = setting(
         1,
         "Devices that run each update together, each with an equal part of the batch "
-        "(docs/scale.md)",
+        "(documentation: Scaling)",
         unit="devices",
         at_least=1,
         at_most=64,
@@ -299,7 +299,7 @@ class AgentSettings(Settings):
     ignore_entries: str = setting(
         "",
         "Comma-separated observation entries to ignore, such as mission,robot/camera "
-        "(docs/spaces.md)",
+        "(documentation: Images, discrete actions and action masks)",
         unit="names",
         longest=10_000,
         requires=_IN_ENTRIES,
@@ -318,7 +318,8 @@ class AgentSettings(Settings):
     )
     encoder_units: int = setting(
         64,
-        "Encoder features per observation entry, including images (docs/spaces.md)",
+        "Encoder features per observation entry, including images "
+        "(documentation: Images, discrete actions and action masks)",
         at_least=1,
         at_most=2**14,
         requires=(SHAPES_NETWORKS, *_IN_ENCODERS),
@@ -336,7 +337,7 @@ class AgentSettings(Settings):
     )
 
     adam_epsilon: float = setting(
-        1e-8, "Adam's epsilon, added as in Keras (docs/td3.md)", above=0, group=OPTIMIZER
+        1e-8, "Adam's epsilon, added as in Keras (documentation: TD3)", above=0, group=OPTIMIZER
     )
     clip_gradients: float = setting(
         0.0,
@@ -389,7 +390,8 @@ class AgentSettings(Settings):
 
     actor: str | Callable[..., Any] = setting(
         "",
-        "Custom actor: module:factory, or the factory itself in Python (docs/own-models.md)",
+        "Custom actor: module:factory, or the factory itself in Python "
+        "(documentation: Custom networks)",
         **_FACTORY,
     )
     critic: str | Callable[..., Any] = setting(
@@ -408,7 +410,7 @@ class AgentSettings(Settings):
 
     memory: str = setting(
         NO_MEMORY,
-        "Recurrent core of actor and critics (docs/memory.md)",
+        "Recurrent core of actor and critics (documentation: Recurrent agents)",
         choices=(NO_MEMORY, *MEMORIES),
         basic=True,
         group=MEMORY,
@@ -461,7 +463,8 @@ class AgentSettings(Settings):
 
     n_step: int = setting(
         1,
-        "Rewards summed per transition before bootstrapping, n (docs/replay.md)",
+        "Rewards summed per transition before bootstrapping, n "
+        "(documentation: Choose a replay: n-step, PER, HER)",
         unit="steps",
         at_least=1,
         at_most=1000,
@@ -473,7 +476,7 @@ class AgentSettings(Settings):
     sampling: str = setting(
         UNIFORM,
         "Sampling of transitions: uniform, or prioritized by temporal-difference error "
-        "(docs/replay.md)",
+        "(documentation: Choose a replay: n-step, PER, HER)",
         choices=SAMPLINGS,
         immutable=True,
         requires=_ON_ROWS,
@@ -517,7 +520,8 @@ class AgentSettings(Settings):
     hindsight: str = setting(
         NO_HINDSIGHT,
         "Hindsight replay with goals achieved in the same episode: the final one, random later "
-        "ones, or random ones of the whole episode (docs/replay.md)",
+        "ones, or random ones of the whole episode "
+        "(documentation: Choose a replay: n-step, PER, HER)",
         choices=HINDSIGHTS,
         immutable=True,
         requires=(*_ON_ROWS, _ON_GOALS),
@@ -585,7 +589,8 @@ class AgentSettings(Settings):
     )
     action_masks: bool = setting(
         True,
-        'Exclude invalid choices according to info["action_mask"] (docs/spaces.md)',
+        'Exclude invalid choices according to info["action_mask"] '
+        "(documentation: Images, discrete actions and action masks)",
         requires=_ON_DISCRETE,
         group=DISCRETE,
     )
@@ -593,7 +598,7 @@ class AgentSettings(Settings):
     quantize: str = setting(
         NOT_QUANTIZED,
         "Quantization-aware training of the actor, for export in 8-bit integers "
-        "(docs/quantization.md)",
+        "(documentation: Quantization)",
         choices=(NOT_QUANTIZED, QUANTIZED),
         immutable=True,
         requires=_QUANTIZES,

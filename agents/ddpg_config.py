@@ -24,8 +24,8 @@ _OUR = {
     "exploration_noise": 0.1,
 }
 # The TD3 authors' PyTorch code of 2018, DDPG.py, with tau and batch size from their main.py. An
-# article ported it line by line to TensorFlow (docs/ddpg.md). Layers, learning rates and penalty
-# follow section 7 of the paper.
+# article ported it line by line to TensorFlow (documentation: DDPG). Layers, learning rates and
+# penalty follow section 7 of the paper.
 _ARTICLE = _OUR | {
     "hidden_sizes": (400, 300),
     "initializer": "torch_linear",

@@ -129,7 +129,7 @@ def _devices(count: int) -> list[str]:
         raise ValueError(
             f"replicas {count} requires {count} devices; TensorFlow has {len(found)} of type "
             f"{found[0].device_type}: use replicas=1, or create more logical devices before "
-            "TensorFlow is used (docs/scale.md)"
+            'TensorFlow is used (see "Scaling" in the documentation)'
         )
     return [device.name for device in found[:count]]
 

@@ -89,9 +89,12 @@ def _row(each: Any, anchors: set[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Returns a declaration's text for a table: flags as code, pages as links."""
-    flags = re.sub(r"--[a-z][a-z-]*", r"`\g<0>`", text.replace("|", r"\|"))
-    return re.sub(r"docs/([a-z0-9-]+)\.md", r"[\1](\1.md)", flags)
+    """Returns a declaration's text for a table: flags as code, titles of pages as links."""
+    text = re.sub(r"--[a-z][a-z-]*", r"`\g<0>`", text.replace("|", r"\|"))
+    for page in _HERE.glob("*.md"):
+        title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        text = text.replace(f"(documentation: {title})", f"([{title}]({page.name}))")
+    return text
 
 
 def _write_settings(app: Any) -> None:
@@ -137,7 +140,7 @@ def _write_settings(app: Any) -> None:
         settings = ", ".join(
             f"`{flag_name(k)} {format_setting(v)}`" for k, v in preset.settings.items()
         )
-        lines.append(f"| {env} | {settings or 'the defaults'} | {preset.evidence} |")
+        lines.append(f"| {env} | {settings or 'the defaults'} | {_text(preset.evidence)} |")
     lines += [
         "",
         "## Names in other libraries",

@@ -1,6 +1,6 @@
 """Public names for custom algorithms: `from eagerly.algorithms import TD3, setting`.
 
-See docs/own-algorithm.md for examples.
+See "Your algorithm" in the documentation for examples.
 """
 
 from eagerly.agents import losses

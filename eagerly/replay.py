@@ -1,6 +1,6 @@
 """Public names for custom replay: buffers, samplers, accumulators and their data types.
 
-See docs/replay.md and docs/train-step.md for examples.
+See "Choose a replay: n-step, PER, HER" in the documentation for examples.
 """
 
 from eagerly.buffers import (

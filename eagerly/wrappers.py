@@ -1,6 +1,6 @@
 """Wrappers for the setting `wrapper`, such as `eagerly.wrappers:RateLimit(change=0.1)`.
 
-See docs/wrappers.md, also for Gymnasium's wrappers.
+See "Wrap environments" in the documentation, also for Gymnasium's wrappers.
 """
 
 from eagerly.environments.actuators import (

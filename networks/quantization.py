@@ -2,7 +2,7 @@
 
 See Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-
 Arithmetic-Only Inference", section 3. `policies.integer_grids` defines the grids, and
-`policies.network` performs the same computations in NumPy; docs/quantization.md explains both.
+`policies.network` performs the same computations in NumPy (documentation: Quantization).
 `networks.quantization_ranges` applies the functions of this module to an actor.
 
 Numbers are rounded half to even, with bitwise identical results in eager, graph and XLA mode; see

@@ -1,4 +1,4 @@
-"""Plots and compares runs: `plot.py runs/`, or `plot.py benchmarks/learning/td3-*.csv ...`."""
+"""Plots and compares runs: `eagerly plot runs/`, or `eagerly plot tables/td3-*.csv ...`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def main() -> None:
     """Train agents for continuous control and resume their runs.
 
     Name a custom agent as module:Class, importable from the working directory
-    (docs/own-algorithm.md).
+    (documentation: Your algorithm).
     """
 
 

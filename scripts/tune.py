@@ -56,7 +56,8 @@ def _options() -> list[click.Option]:
             ["--space"],
             type=click.Path(path_type=Path, dir_okay=False),
             required=True,
-            help="TOML file with one line per searched setting (docs/tuning.md).",
+            help="TOML file with one line per searched setting "
+            "(documentation: Tune hyperparameters and sweep settings).",
         ),
         click.Option(["--trials"], type=positive, default=50, help="Number of trials."),
         click.Option(

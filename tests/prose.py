@@ -62,7 +62,7 @@ def units(source: str) -> Iterator[tuple[int, str]]:
             if text := ast.get_docstring(node):
                 yield node.body[0].lineno, text
         elif isinstance(node, ast.Raise) and node.exc is not None:
-            yield from ((node.lineno, text) for text in _strings(node.exc) if " " in text)
+            yield from ((node.lineno, text) for text in strings(node.exc) if " " in text)
         elif isinstance(node, ast.Call):
             helps = [word.value for word in node.keywords if word.arg == "help"]
             if getattr(node.func, "id", "") == "setting":
@@ -73,11 +73,11 @@ def units(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def _strings(node: ast.AST) -> list[str]:
+def strings(node: ast.AST) -> list[str]:
     """Returns all strings in an expression. The parts of an f-string are joined."""
     if text := _joined(node):
         return [text]
-    return [text for child in ast.iter_child_nodes(node) for text in _strings(child)]
+    return [text for child in ast.iter_child_nodes(node) for text in strings(child)]
 
 
 def _joined(node: ast.AST) -> str:

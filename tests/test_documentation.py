@@ -132,6 +132,13 @@ def test_each_setting_has_an_anchor_in_both_spellings(tmp_path: Path) -> None:
             assert f"`{name}`{'**' * each.basic}<br>`{flag_name(name)}` |" in page
 
 
+def test_titles_of_pages_in_help_texts_become_links() -> None:
+    text = runpy.run_path(str(ROOT / "docs" / "conf.py"))["_text"]
+    assert text("Can be repeated (documentation: Learn from logged data (offline RL))") == (
+        "Can be repeated ([Learn from logged data (offline RL)](data.md))"
+    )
+
+
 def test_the_reading_path_is_under_700_lines() -> None:
     text = (ROOT / "README.md").read_text()
     named = text[text.index("in four files, under 700 lines") : text.index("[agents/losses.py]")]

@@ -16,9 +16,8 @@ from eagerly.curves.estimates import (
 )
 from eagerly.curves.groups import RunGroup
 
-# Mean returns of a random policy, which define the zero of normalized scores. `random_returns` in
-# tests/eagerly/curves/test_comparison.py computed them for seeds 0 to 199. Partially observable
-# variants have the same values, because a random policy ignores observations.
+# Mean returns of a random policy over seeds 0 to 199, which define the zero of normalized scores.
+# Partially observable variants have the same values, because a random policy ignores observations.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {
         "HalfCheetah-v5": -278.17,
@@ -113,7 +112,7 @@ def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
     if not steps.size:
         raise ValueError(
             f"{group.label} and {other.label} have no step in common in {group.env} at which "
-            "evaluations count (docs/curves.md)"
+            'evaluations count (see "Plot and compare runs" in the documentation)'
         )
     return steps
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from eagerly.curves.groups import RunGroup
 
 _ENOUGH = 5  # runs needed for nearly nominal coverage of the intervals
+_PAGE = 'see "Plot and compare runs" in the documentation'
 
 
 def notes_on(groups: Sequence[RunGroup], treated: str) -> list[str]:
@@ -18,9 +19,7 @@ def notes_on(groups: Sequence[RunGroup], treated: str) -> list[str]:
     """
     found = []
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
-        found.append(
-            f"intervals over fewer than {_ENOUGH} runs are too narrow (by how much: docs/curves.md)"
-        )
+        found.append(f"intervals over fewer than {_ENOUGH} runs are too narrow ({_PAGE})")
     for group in groups:
         found += filter(None, (_missing_score(group), _unshared_steps(group, treated)))
     return found
@@ -32,7 +31,7 @@ def _missing_score(group: RunGroup) -> str:
         return ""
     paths = ", ".join(str(curve.path) for curve in group.curves if not curve.counted.any())
     why = f"no evaluation of {paths} counts" if paths else "no evaluations count at common steps"
-    return f"{group.label}, {group.env}: no score, because {why} (docs/curves.md)"
+    return f"{group.label}, {group.env}: no score, because {why} ({_PAGE})"
 
 
 def _unshared_steps(group: RunGroup, treated: str) -> str:

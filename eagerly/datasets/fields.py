@@ -17,7 +17,7 @@ from eagerly.spaces.observations import choices_of
 
 @dataclass(frozen=True)
 class Names:
-    """The names of the fields in a format, as in the table of docs/data.md."""
+    """The names of the fields in a format."""
 
     observations: str
     actions: str

@@ -1,7 +1,6 @@
 """Writes episodes in the layout of Minari, without needing Minari.
 
-The layout is that of `MinariStorage` and `HDF5Storage` in Minari 0.5 (Farama Foundation), which
-docs/data.md describes.
+The layout is that of `MinariStorage` and `HDF5Storage` in Minari 0.5 (Farama Foundation).
 """
 
 from __future__ import annotations

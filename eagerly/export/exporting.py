@@ -85,7 +85,8 @@ def export_policy(
     """Exports the policy of a run or an agent to files that run without eagerly, and checks them.
 
     The directory appears only after all of its files are written and checked. If anything fails
-    before, or a signal arrives, no files remain. docs/export.md describes the directory.
+    before, or a signal arrives, no files remain. For the contents of the directory, see "Deploy a
+    policy: LiteRT, ONNX or C" in the documentation.
 
     The environment is played to gather examples and to compare returns. It is not needed if
     `episodes` is 0, the run's replay buffer has 1,000 observations, and the policy is not
@@ -198,8 +199,8 @@ def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
         raise UsageError(
             "only built-in actors can be exported, and this policy runs in TensorFlow: export its "
-            "network with Keras, eagerly.load_policy(run_dir).actor.model.export(folder), see "
-            "docs/own-models.md"
+            "network with Keras, eagerly.load_policy(run_dir).actor.model.export(folder); "
+            'see "Custom networks" in the documentation'
         )
     network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):

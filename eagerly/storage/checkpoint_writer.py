@@ -1,8 +1,8 @@
 """Writes checkpoints: immutable files, then the manifest that publishes them.
 
-docs/runs.md shows the directory layout. A checkpoint is valid once its manifest exists, which is
-created by an atomic rename. The replay buffer is saved incrementally, in segments that are never
-rewritten. Loading cannot execute code: files contain JSON and arrays without pickle.
+For the directory layout, see "Runs" in the documentation. A checkpoint is valid once its manifest
+exists, which is created by an atomic rename. The replay buffer is saved incrementally, in segments
+that are never rewritten. Loading cannot execute code: files contain JSON and arrays without pickle.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class RunConfig(Settings):
     wrapper: tuple[str | Callable[..., Any], ...] = setting(
         (),
         "Wrapper of the environment, such as 'eagerly.wrappers:RateLimit(change=0.1)'; can be "
-        "repeated, the first is the innermost (docs/wrappers.md)",
+        "repeated, the first is the innermost (documentation: Wrap environments)",
         longest=32,
         names="module:factory or module:factory(name=value, ...)",
         repeatable=True,
@@ -184,7 +184,8 @@ class RunConfig(Settings):
     hardware: bool = setting(
         False,
         "The environment is a machine that moves in real time: one instance, no check, no time "
-        "limit for reset, programs compiled before the first reset (docs/hardware.md)",
+        "limit for reset, programs compiled before the first reset "
+        "(documentation: Train on one robot in real time)",
         comparable=True,
         group=ENVIRONMENT,
     )
@@ -248,7 +249,8 @@ class RunConfig(Settings):
 
     data: str = setting(
         "",
-        "Logged data for the replay buffer of a new run; can be repeated (docs/data.md)",
+        "Logged data for the replay buffer of a new run; can be repeated "
+        "(documentation: Learn from logged data (offline RL))",
         unit="files or folders",
         immutable=True,
         repeatable=True,

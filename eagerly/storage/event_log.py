@@ -2,8 +2,7 @@
 
 Runs do not use `tf.summary.create_file_writer`, because it loses points when the disk is full: it
 leaves a partial record, and TensorBoard stops reading there. In an experiment with 40 points, 30 of
-them written while the disk was full, only 5 points remained readable. `EventLog` kept all 40
-(`python -m eagerly.benchmarks.full_disk`).
+them written while the disk was full, only 5 points remained readable. `EventLog` kept all 40.
 """
 
 from __future__ import annotations

@@ -101,7 +101,8 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
         "PendulumPositions-v1": Preset(_SMALL, "settings of Pendulum-v1"),
         "CartPole-v1": Preset(
             _CART,
-            "settings of Pendulum-v1 with faster target networks; measured in docs/spaces.md",
+            "settings of Pendulum-v1 with faster target networks "
+            "(documentation: Images, discrete actions and action masks)",
         ),
         "CartPolePositions-v1": Preset(_CART, "settings of CartPole-v1"),
         "PendulumPixels-v1": Preset(
@@ -124,7 +125,9 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
             "saturated at 15,000 steps and did not recover",
         ),
         "Pendulum-v1": Preset(
-            _SMALL, "learning rate of RL Baselines3 Zoo; DDPG then swings up (docs/learning.md)"
+            _SMALL,
+            "learning rate of RL Baselines3 Zoo; DDPG then swings up "
+            "(documentation: Learning results)",
         ),
     }
 )

@@ -119,7 +119,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
         return f"bit for bit, with the same versions, threads and CPU, {condition}"
     return (
         f"with TensorFlow's deterministic operations, {condition}; never measured to be bit for "
-        "bit on a GPU: run `make prove-resume` in a clone"
+        'bit on a GPU (see "Stop, kill and resume a run" in the documentation)'
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import tokenize
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -16,7 +19,8 @@ import lazy_loader
 import pytest
 
 import eagerly
-from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT
+from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT, SHIPPED
+from tests.prose import strings
 
 # This program runs with `python -S`, without site-packages. It adds a folder that contains only
 # `eagerly` and `lazy_loader`.
@@ -101,6 +105,34 @@ def test_the_wheel_contains_all_packages_and_nothing_else(wheel: Path) -> None:
         files |= {f"eagerly/{package}/{path.relative_to(home)}" for path in home.rglob("*.py")}
         files |= {f"eagerly/{package}/{path.name}" for path in home.glob("*.css")}
     assert sorted(names) == sorted(files)
+
+
+MISSING = r"\b(?:docs|benchmarks|tests)/\w[\w./-]*|\beagerly\.benchmarks\b|\b[a-z-]+\.md\b"
+# Both forms of a reference to a page. Titles may end with a parenthesis.
+REFERENCE = r'documentation: (.+?)\)(?!\))|"([^"]*)" in the documentation'
+
+
+def _texts(source: str) -> list[str]:
+    """Returns all strings of a module, including docstrings, and its comments as one text."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = (each.string.lstrip("# ") for each in tokens if each.type == tokenize.COMMENT)
+    texts = [*strings(ast.parse(source)), " ".join(comments)]
+    return [" ".join(text.split()) for text in texts]
+
+
+def test_packaged_modules_refer_to_pages_by_title_and_to_no_file_that_the_wheel_lacks() -> None:
+    titles = {page.read_text().splitlines()[0][2:] for page in (ROOT / "docs").glob("*.md")}
+    modules = [path for name in SHIPPED for path in HOMES[name].rglob("*.py")]
+    modules += (ROOT / "eagerly").glob("*.py*")
+    references = set()
+    for module in modules:
+        source = module.read_text()
+        assert re.findall(MISSING, source) == [], module
+        for text in _texts(source) if "documentation" in source else ():
+            found = {first or second for first, second in re.findall(REFERENCE, text)}
+            assert found <= titles, module
+            references |= found
+    assert references
 
 
 @pytest.mark.parametrize("name", sorted(CORE))
