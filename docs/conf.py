@@ -22,9 +22,8 @@ _HERE = Path(__file__).parent
 
 project, author, release = "eagerly", "the eagerly developers", __version__
 project_copyright = f"{author}. Version {release}, Apache License 2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 extensions += ["sphinx_copybutton"]
-source_suffix = {".md": "markdown"}
 # Pages link to tables and source files, so the whole checkout is the source directory.
 include_patterns = ["docs/**", "benchmarks/**", "CHANGELOG.md", "CONTRIBUTING.md"]
 root_doc = "docs/index"
@@ -43,6 +42,7 @@ html_search_scorer = str(_HERE / "_templates" / "scorer.js")
 copybutton_selector = ":not(.highlight-default, .highlight-none, .highlight-text) > .highlight pre"
 copybutton_exclude = ".linenos, .gp, .go"  # prompts and output between commands
 
+nb_execution_mode = "off"  # notebooks are committed with their outputs
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"

@@ -1,7 +1,8 @@
-"""Runs code of the README and the docs in a notebook, in which cells must print only their own output."""
+"""Runs code of the README and docs in notebooks, whose cells must print only their own output."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 PROGRAM, PARTS = (
     re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)[index]
     for page, index in (("README.md", 0), ("docs/own-loop.md", -1))
@@ -59,23 +61,59 @@ def _each_line(shown: list[str]) -> str:
     return re.sub(r"\n(?=\d)", r"\nstdout: ", "".join(shown))
 
 
-@pytest.mark.long
-def test_notebook_cells_print_only_their_results(tmp_path: Path) -> None:
-    import nbclient
-    import nbformat
+def _kinds(outputs: list[Any]) -> set[str]:
+    """Returns the kinds of a cell's outputs: names of streams, formats, or "error"."""
+    return {
+        kind
+        for output in outputs
+        for kind in output.get("data", [output.get("name", output["output_type"])])
+    }
 
-    cells = [PROGRAM, "import sys; sys.executable", BAR, SWEEP, PARTS, EVALUATION, PLOT]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+
+def _execute(notebook: Any, tmp_path: Path) -> list[Any]:
+    """Executes a notebook in an empty folder and returns its code cells."""
+    import nbclient
+
     (tmp_path / "work").mkdir()
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     environment |= {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     resources = {"metadata": {"path": str(tmp_path / "work")}}
     client = nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources=resources, allow_errors=True
     )
     client.execute(env=environment)
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_the_notebook_of_the_docs_was_executed_in_order_without_errors() -> None:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kinds = [_kinds(cell["outputs"]) for cell in code]
+    assert all(kinds), kinds  # each cell prints or shows a result
+    assert "error" not in set.union(*kinds)
+
+
+@pytest.mark.long
+def test_the_notebook_of_the_docs_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    import nbformat
+
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    committed = [_kinds(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
+    cells = _execute(notebook, tmp_path)
+    shown = [_shown(output) for cell in cells for output in cell.outputs]
+    assert [_kinds(cell.outputs) for cell in cells] == committed, shown
+
+
+@pytest.mark.long
+def test_notebook_cells_print_only_their_results(tmp_path: Path) -> None:
+    import nbformat
+
+    cells = [PROGRAM, "import sys; sys.executable", BAR, SWEEP, PARTS, EVALUATION, PLOT]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     program, executable, bar, sweep, parts, evaluation, plot = (
-        [_shown(output) for output in cell.outputs] for cell in notebook.cells
+        [_shown(output) for output in cell.outputs] for cell in _execute(notebook, tmp_path)
     )
     number = r"-?\d+\.?\d*(e-?\d+)?"
     assert len(program) == 1, program

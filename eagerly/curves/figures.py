@@ -28,6 +28,15 @@ _SHORT = 8  # characters of a metric that fits on one line of the y label
 FORMATS = (".png", ".svg", ".pdf")  # endings of figures
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows, also without `%matplotlib inline`."""
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as a file of one of the `FORMATS` and creates its folder if needed."""
     content = BytesIO()
@@ -61,7 +70,7 @@ def learning_curves(
     rows = math.ceil(len(envs) / columns)
     with mpl.rc_context(rc=style_of(theme)):
         size = (1.6 + 3.9 * columns, 0.9 + 2.9 * rows)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = NotebookFigure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel in panels[len(envs) :]:
             panel.set_visible(False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -46,6 +48,12 @@ def test_intervals_are_bands_and_of_a_single_point_an_error_bar() -> None:
     np.testing.assert_array_equal(bar.get_segments(), [[[1.0, 1.0], [1.0, 2.0]]])
     (band,) = other.collections
     np.testing.assert_array_equal(band.get_datalim(other.transData).extents, [1, 1, 2, 3])
+
+
+def test_a_notebook_shows_figures_as_images() -> None:
+    figure = learning_curves(_lines({"A-v0": ["td3"]}))
+    image = plt.imread(BytesIO(figure._repr_png_()))  # IPython calls this method
+    assert image.shape[1::-1] == figure.canvas.get_width_height()
 
 
 @pytest.mark.parametrize("count", [1, 5])
