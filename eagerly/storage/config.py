@@ -250,7 +250,7 @@ class RunConfig(Settings):
     data: str = setting(
         "",
         "Logged data for the replay buffer of a new run; can be repeated "
-        "(documentation: Learn from logged data (offline RL))",
+        "(documentation: Learn from logged data: offline RL)",
         unit="files or folders",
         immutable=True,
         repeatable=True,
