@@ -56,8 +56,7 @@ def _options() -> list[click.Option]:
             ["--space"],
             type=click.Path(path_type=Path, dir_okay=False),
             required=True,
-            help="TOML file with one line per searched setting "
-            "(documentation: Tune hyperparameters and sweep settings).",
+            help="TOML file with one line per searched setting.",
         ),
         click.Option(["--trials"], type=positive, default=50, help="Number of trials."),
         click.Option(

@@ -134,8 +134,8 @@ def test_each_setting_has_an_anchor_in_both_spellings(tmp_path: Path) -> None:
 
 def test_titles_of_pages_in_help_texts_become_links() -> None:
     text = runpy.run_path(str(ROOT / "docs" / "conf.py"))["_text"]
-    assert text("Can be repeated (documentation: Learn from logged data (offline RL))") == (
-        "Can be repeated ([Learn from logged data (offline RL)](data.md))"
+    assert text("Can be repeated (documentation: Learn from logged data: offline RL)") == (
+        "Can be repeated ([Learn from logged data: offline RL](data.md))"
     )
 
 

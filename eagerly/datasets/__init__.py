@@ -1,6 +1,6 @@
 """Reads and writes logged data: transitions that other policies, programs or people recorded.
 
-For the formats, see "Learn from logged data (offline RL)" in the documentation. Nothing in a data
+For the formats, see "Learn from logged data: offline RL" in the documentation. Nothing in a data
 file is executed, and nothing in it is unpickled. Nothing here imports TensorFlow.
 """
 
