@@ -89,8 +89,7 @@ def _options() -> list[click.Option]:
             ["--fresh-seeds"],
             type=click.IntRange(min=2),
             default=5,
-            help="Number of fresh seeds for the finalists and the baseline, which has the settings "
-            "without search.",
+            help="Fresh seeds for the finalists and the settings without search.",
         ),
         click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
     ]

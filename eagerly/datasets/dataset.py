@@ -191,8 +191,8 @@ def open_dataset(
     """Opens logged data and validates its layout. `Dataset.chunks` validates the values.
 
     Args:
-        path: A file or folder in a supported format (documentation: Learn from logged data
-            (offline RL)). It must not be a link.
+        path: A file or folder in a supported format (documentation: Learn from logged data:
+            offline RL). It must not be a link.
         observation_space: The space of the environment's observations; a `Box` or a discrete space,
             or a `Dict` or `Tuple` of these.
         action_space: The space of the environment's actions, whose bounds are checked.
