@@ -1,6 +1,7 @@
 """Public names for custom algorithms: `from eagerly.algorithms import TD3, setting`.
 
-See "Your algorithm" in the documentation for examples.
+In the documentation, "Your algorithm" is a tutorial, and "Interface of algorithms" describes all
+names.
 """
 
 from eagerly.agents import losses

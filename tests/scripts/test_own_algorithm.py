@@ -1,4 +1,4 @@
-"""The worked example of docs/own-algorithm.md, as a reader would use it."""
+"""The code of docs/own-algorithm.md and docs/algorithm-interface.md, as readers would use it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.helpers import (
 from tests.small_runs import SMALL
 
 PAGE = (ROOT / "docs" / "own-algorithm.md").read_text()
+INTERFACE = (ROOT / "docs" / "algorithm-interface.md").read_text()
 FLAGS = [
     *("--steps", "300", "--warmup-steps", "100", "--updates-per-call", "10", "--no-progress"),
     *("--evaluate-every-steps", "150", "--evaluation-episodes", "1", "--hidden-sizes", "8"),
@@ -33,8 +34,8 @@ FLAGS = [
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Returns a directory with the code files shown in docs/own-algorithm.md."""
-    for name, code in re.findall(r"```python title=(\w+\.py)\n(.*?)```", PAGE, re.S):
+    """Returns a directory with the code files shown in both pages."""
+    for name, code in re.findall(r"```python title=(\w+\.py)\n(.*?)```", PAGE + INTERFACE, re.S):
         (tmp_path / name).write_text(code)
     return tmp_path
 
