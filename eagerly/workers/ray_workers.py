@@ -328,7 +328,7 @@ def _join(ray: Any, address: str) -> None:
 def _not_joined(address: str, error: Exception) -> RunError:
     return RunError(
         f"cannot join the Ray cluster at {address}: {_short(error)} (it may require a token: "
-        'see "Train on several machines" in the documentation)'
+        'see "Train on several machines: a Ray cluster" in the documentation)'
     )
 
 
