@@ -17,6 +17,7 @@ from tests.helpers import (
     ROOT,
     equal_weights,
     filled_buffer,
+    python,
     script,
     small_agent,
     spaces,
@@ -42,7 +43,8 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_the_example_is_trained_resumed_and_evaluated(outside: Path) -> None:
-    words = re.findall(r"^eagerly train (redq:REDQ --env .*)$", PAGE, re.M)[0].split()
+    words = re.findall(r"^eagerly train (redq:REDQ --env (?:.*\\\n)*.*)$", PAGE, re.M)[0]
+    words = words.replace("\\\n", " ").split()
     trained = script("train.py", *words, *FLAGS, cwd=outside)
     assert trained.returncode == 0, trained.stderr
     assert "finished: 300 steps, 20 updates" in trained.stdout
@@ -58,6 +60,12 @@ def test_settings_of_a_custom_agent_are_flags(
     shown = CliRunner().invoke(train.main, ["redq:REDQ", "--help-all"])
     assert "--subset-size" in shown.output
     assert "Critics drawn at random for each update's target" in " ".join(shown.output.split())
+
+
+def test_the_page_s_test_of_a_loss_passes(outside: Path) -> None:
+    done = python("test_huber.py", cwd=outside)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("critic loss ")
 
 
 @pytest.mark.parametrize("name", ["redq.py", "huber.py"])
