@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from tqdm import TqdmWarning
@@ -16,6 +16,7 @@ from tqdm import TqdmWarning
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Replay
 from eagerly.environments.group import Rollout
+from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
@@ -25,6 +26,12 @@ from eagerly.training.curriculum import change_kwargs, current_kwargs
 from eagerly.training.evaluation import Evaluation
 from eagerly.training.offline import OfflineCollector
 from eagerly.training.update_budget import UpdateBudget
+
+if TYPE_CHECKING:
+    from eagerly.training.summaries import Summaries  # which is a callback itself
+
+# Callback methods that are called at the same steps in a resumed run, before a checkpoint.
+_REPEATED = ("on_rollout", "on_update", "on_evaluation", "on_round")
 
 
 class TrainerView(Protocol):
@@ -37,6 +44,7 @@ class TrainerView(Protocol):
         budget: Decides when updates are made. With policy checkpoints, it also keeps the best
             policy.
         policies: The evaluated policy and the best policy so far.
+        summaries: Writes the curves.
         event: The callback method that was called last, such as "on_rollout".
     """
 
@@ -46,6 +54,7 @@ class TrainerView(Protocol):
     budget: UpdateBudget
     policies: BestPolicyTracker
     collector: Collector | OfflineCollector
+    summaries: Summaries
     event: str = ""
 
     @property
@@ -79,6 +88,24 @@ class TrainerView(Protocol):
     def stop(self, reason: str) -> None:
         """Saves and ends `train` at the next safe point."""
 
+    def log(self, name: str, value: float) -> None:
+        """Adds a number to the curve `custom/NAME`, in TensorBoard and in the run's tracker.
+
+        Each point of the curve is the mean of the numbers since the previous point. Checkpoints
+        contain the numbers that are in no point yet, so a resumed run writes the same curve.
+
+        Args:
+            name: Name of the curve.
+            value: A finite number.
+
+        Raises:
+            ValueError: If `value` is not a finite number.
+            RunError: If the call does not come from `on_rollout`, `on_update`, `on_evaluation` or
+                `on_round`.
+        """
+        self._check_event("log")
+        self.summaries.log_value(name, value)
+
     @property
     def env_kwargs(self) -> dict[str, Any]:
         """A copy of the setting `env_kwargs`, merged with the changes by `set_env_kwargs`."""
@@ -101,7 +128,16 @@ class TrainerView(Protocol):
                 created with these arguments, or has other spaces, all environments return to the
                 last valid ones, the run is saved, and `train` raises this error.
         """
-        change_kwargs(self.run, self.collector.environments, changes, event=self.event)
+        self._check_event("set_env_kwargs")
+        change_kwargs(self.run, self.collector.environments, changes)
+
+    def _check_event(self, method: str) -> None:
+        if self.event not in _REPEATED:
+            raise RunError(
+                f"{method} must be called in {', '.join(_REPEATED[:-1])} or {_REPEATED[-1]}; got "
+                f"{self.event or 'a call outside of callbacks'}, which a resumed run repeats at "
+                "other steps"
+            )
 
 
 class Callback:

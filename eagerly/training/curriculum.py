@@ -14,9 +14,6 @@ from eagerly.storage.run import Run
 from eagerly.training.offline import NoEnvironments
 from eagerly.workers.environment_groups import Environments
 
-# Callback methods that are called at the same steps in a resumed run, before a checkpoint.
-_REPEATED = ("on_rollout", "on_update", "on_evaluation", "on_round")
-
 
 def current_kwargs(run: Run, environments: Environments | NoEnvironments) -> dict[str, Any]:
     """Returns a copy of the setting `env_kwargs`, merged with the changes so far."""
@@ -33,8 +30,6 @@ def change_kwargs(
     run: Run,
     environments: Environments | NoEnvironments,
     changes: dict[str, Any],
-    *,
-    event: str,
 ) -> None:
     """Changes keyword arguments of the training environments; see `TrainerView.set_env_kwargs`.
 
@@ -42,15 +37,9 @@ def change_kwargs(
         run: The run, which is recorded as trusted with these arguments.
         environments: The training environments.
         changes: New values by name.
-        event: The callback method that is being called.
     """
     if isinstance(environments, NoEnvironments):
         raise RunError("set_env_kwargs: an offline run has no training environments")
-    if event not in _REPEATED:
-        raise RunError(
-            f"set_env_kwargs must be called in {', '.join(_REPEATED[:-1])} or {_REPEATED[-1]}; got "
-            f"{event or 'a call outside of callbacks'}, which a resumed run repeats at other steps"
-        )
     for name, value in changes.items():
         if expected := RunConfig.SETTINGS["env_kwargs"].expected({name: value}):
             raise TypeError(

@@ -120,6 +120,12 @@ class Summaries(Callback, Saved):
         """Adds the metrics of a call of the train body, one value per update, to the means."""
         self._add(metrics)
 
+    def log_value(self, name: str, value: float) -> None:
+        """Adds a number to the means; see `TrainerView.log`."""
+        if not math.isfinite(number := float(value)):
+            raise ValueError(f"log: {name} must be a finite number; got {number}")
+        self._add({f"custom/{name}": np.array([number])})
+
     def _add(self, found: Mapping[str, np.ndarray]) -> None:
         for tag, values in found.items():
             entry = self._sums.setdefault(tag, [0.0, 0])

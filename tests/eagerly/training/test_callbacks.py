@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import pytest
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
 from eagerly.environments.group import Rollout
 from eagerly.errors import UsageError
+from eagerly.storage.config import RunConfig
 from eagerly.storage.listing import runs_below
 from eagerly.training.callback_runner import CallbackRunner
 from eagerly.training.callbacks import ProgressReports, TrainerView
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.summaries import Summaries
 from tests.eagerly.training.test_trainer import _same
-from tests.small_runs import SMALL, TrainRun
+from tests.small_runs import SMALL, TrainRun, scalars
 
 
 class Diary(Callback):
@@ -88,25 +91,42 @@ class StopsAt(Callback):
             training.stop("enough")
 
 
+class Logs(Callback):
+    """Writes the rewards and the number of each call of the train body to two curves."""
+
+    def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
+        training.log("reward", rollout.rewards.mean())
+
+    def on_update(self, training: TrainerView, metrics: Any) -> None:
+        training.log("updates", training.updates)
+
+
 # Each of the 4 steps after the warm-up requires two updates.
-BRIEF: dict[str, Any] = {"replay_ratio": 2.0, "warmup_steps": 50, "steps": 54, "hidden_sizes": (8,)}
+BRIEF: dict[str, Any] = {
+    "replay_ratio": 2.0,
+    "warmup_steps": 50,
+    "steps": 54,
+    "hidden_sizes": (8,),
+    "summarize_every_steps": 3,
+}
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """A run that was not stopped by a callback."""
-    return trained(tmp_path_factory.mktemp("straight") / "run", **BRIEF)
+    return trained(tmp_path_factory.mktemp("straight") / "run", Logs(), **BRIEF)
 
 
 @pytest.mark.parametrize("event", ["on_rollout", "on_update", "on_round"])
 def test_a_run_stopped_by_a_callback_resumes_exactly(
     tmp_path: Path, straight: Trainer, event: str
 ) -> None:
-    stopped = trained(tmp_path / "run", StopsAt(52, event), **BRIEF)
+    stopped = trained(tmp_path / "run", Logs(), StopsAt(52, event), **BRIEF)
     assert (stopped.steps, stopped.stop_reason, stopped.finished) == (52, "enough", False)
     assert stopped.updates == {"on_rollout": 2, "on_update": 3, "on_round": 4}[event]
-    again = trained(tmp_path / "run")
-    _same(again, straight)
+    again = trained(tmp_path / "run", Logs())
+    _same(again, straight)  # also the curves
+    assert scalars(tmp_path / "run")["custom/updates", 54] == [5.5]  # calls 3 to 8
     assert (again.stop_reason, again.finished) == ("steps", True)
 
 
@@ -157,10 +177,41 @@ def test_an_exception_in_a_callback_ends_the_run_with_a_checkpoint_and_a_traceba
         match=r"(?s)stopped after step 52, checkpoint saved: Fails.on_rollout raised\nTraceback.*"
         + told,
     ):
-        trained(tmp_path / "run", Fails(fault), diary, **BRIEF)
+        trained(tmp_path / "run", Logs(), Fails(fault), diary, **BRIEF)
     assert diary.heard[-1] == ("round", 51)  # no callback is called afterwards
     if isinstance(fault, str | OSError):
-        _same(trained(tmp_path / "run"), straight)
+        _same(trained(tmp_path / "run", Logs()), straight)
+
+
+class View(TrainerView):
+    """A trainer that only records why it is stopped."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+
+    def stop(self, reason: str) -> None:
+        self.stopped.append(reason)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda view: view.set_env_kwargs(drag=2), lambda view: view.log("drag", 2)]
+)
+def test_only_methods_that_a_resumed_run_repeats_change_a_run(call: Callable[[View], None]) -> None:
+    class Calls(Callback):
+        def on_checkpoint(self, training: Any) -> None:
+            call(training)
+
+    view, runner = View(), CallbackRunner([Calls()])
+    runner.call("on_checkpoint", view)
+    assert view.stopped == ["Calls.on_checkpoint raised RunError"]
+    with pytest.raises(RunError, match=r"must be called in on_rollout, .* or on_round; got on_che"):
+        runner.check(3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_numbers_for_curves_must_be_finite(value: float) -> None:
+    with pytest.raises(ValueError, match=r"log: drag must be a finite number; got (nan|-inf)"):
+        Summaries(RunConfig(env="x")).log_value("drag", value)
 
 
 def test_the_progress_bar_shows_steps_and_returns(

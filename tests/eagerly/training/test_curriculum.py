@@ -19,7 +19,6 @@ from eagerly.errors import UsageError
 from eagerly.scripts.train import _print_start
 from eagerly.storage.config import RunConfig
 from eagerly.storage.digests import digests
-from eagerly.training.callback_runner import CallbackRunner
 from eagerly.training.callbacks import TrainerView
 from eagerly.training.curriculum import change_kwargs, current_kwargs, scalars
 from eagerly.training.offline import NoEnvironments
@@ -112,10 +111,10 @@ def run() -> Any:
 
 def test_changes_are_merged_and_equal_values_change_nothing() -> None:
     found, own = environments(), run()
-    change_kwargs(own, found, {"drag": 1, "gravity": [9.8]}, event="on_round")
+    change_kwargs(own, found, {"drag": 1, "gravity": [9.8]})
     assert (found.kwargs, own.trusted, scalars(found)) == ("{}", [], {})
-    change_kwargs(own, found, {"drag": True, "scene": "hills"}, event="on_round")
-    change_kwargs(own, found, {"drag": 2.5}, event="on_update")
+    change_kwargs(own, found, {"drag": True, "scene": "hills"})
+    change_kwargs(own, found, {"drag": 2.5})
     assert json.loads(found.kwargs) == {"drag": 2.5, "scene": "hills"}
     assert own.trusted[-1] == {"drag": 2.5, "scene": "hills"}
     assert scalars(found) == {"env/drag": 2.5}
@@ -130,22 +129,12 @@ def test_changes_are_merged_and_equal_values_change_nothing() -> None:
 )
 def test_values_that_json_cannot_represent_are_rejected(value: Any) -> None:
     with pytest.raises(TypeError, match="set_env_kwargs: drag must be a finite number, a boolean"):
-        change_kwargs(run(), environments(), {"drag": value}, event="on_round")
+        change_kwargs(run(), environments(), {"drag": value})
 
 
-def test_only_repeatable_callback_methods_change_arguments() -> None:
-    class Sets(Callback):
-        def on_checkpoint(self, training: Any) -> None:
-            change_kwargs(run(), environments(), {"drag": 2}, event=training.event)
-
-    stopped: list[str] = []
-    runner = CallbackRunner([Sets()])
-    runner.call("on_checkpoint", SimpleNamespace(stop=stopped.append))  # type: ignore[arg-type]
-    assert stopped == ["Sets.on_checkpoint raised RunError"]
-    with pytest.raises(RunError, match=r"must be called in on_rollout, .* or on_round; got on_che"):
-        runner.check(3)
+def test_an_offline_run_has_no_arguments_to_change() -> None:
     with pytest.raises(RunError, match="an offline run has no training environments"):
-        change_kwargs(run(), NoEnvironments(), {"drag": 2}, event="on_round")
+        change_kwargs(run(), NoEnvironments(), {"drag": 2})
 
 
 @pytest.mark.long
