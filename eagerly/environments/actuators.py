@@ -1,7 +1,8 @@
 """Wrappers that act on actions: delays, rate limits, a cost of changes, and previous actions.
 
 Before the first step of an episode, actuators are at rest: the previous action is 0, or the nearest
-bound if 0 is out of bounds.
+bound if 0 is out of bounds. If a safety layer reports `info["executed_action"]`, this is the
+previous action of the next step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gymnasium
 import numpy as np
 
 Env = gymnasium.Env[Any, Any]
+_EXECUTED = "executed_action"  # in `info`: the action after a safety layer
 _KEY = "previous_actions"  # of the entry that `PreviousActions` adds to a `Dict`
 _MOST = 1000  # steps
 
@@ -73,7 +75,7 @@ class DelayAction(_Actuator):
         """Executes the action of `delay` steps ago."""
         self._waiting.append(np.array(action))
         *result, info = self.env.step(self._waiting.popleft().copy())
-        return *result, {key: info[key] for key in info if key != "executed_action"}
+        return *result, {key: info[key] for key in info if key != _EXECUTED}
 
 
 class RateLimit(_Actuator):
@@ -107,8 +109,10 @@ class RateLimit(_Actuator):
     def step(self, action: Any) -> Any:
         """Executes the action, clipped to the reachable range around the previous one."""
         low, high = self._before - self._change, self._before + self._change
-        self._before = np.clip(np.asarray(action, self._box.dtype), low, high)
-        return self.env.step(self._before.copy())
+        limited = np.clip(np.asarray(action, self._box.dtype), low, high)
+        result = self.env.step(limited.copy())
+        self._before = _executed(result, limited)
+        return result
 
 
 class SmoothnessCost(_Actuator):
@@ -144,10 +148,12 @@ class SmoothnessCost(_Actuator):
 
     def step(self, action: Any) -> Any:
         """Executes the action and subtracts the cost of its change."""
-        action = np.array(action, np.float64)
-        cost = self._weight * float(np.mean(((action - self._before) / self._span) ** 2))
-        self._before, self._total = action, self._total + cost
-        observation, reward, *ends, info = self.env.step(action.astype(self._box.dtype))
+        given = np.array(action, self._box.dtype)
+        result = self.env.step(given.copy())
+        executed = _executed(result, given).astype(np.float64)
+        cost = self._weight * float(np.mean(((executed - self._before) / self._span) ** 2))
+        self._before, self._total = executed, self._total + cost
+        observation, reward, *ends, info = result
         return observation, float(reward) - cost, *ends, {**info, "smoothness_cost": self._total}
 
 
@@ -202,10 +208,12 @@ class PreviousActions(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.Rec
 
     def step(self, action: Any) -> Any:
         """Steps the environment and adds the action to the observation."""
-        flat: Any = gymnasium.spaces.flatten(self.env.action_space, action)
-        self._actions.append(flat.copy())
-        observation, *rest = self.env.step(action)
-        return self._with_actions(observation), *rest
+        space = self.env.action_space
+        self._actions.append(np.array(gymnasium.spaces.flatten(space, action)))
+        observation, *rest, info = self.env.step(action)
+        if _EXECUTED in info:
+            self._actions[-1] = np.array(gymnasium.spaces.flatten(space, info[_EXECUTED]))
+        return self._with_actions(observation), *rest, info
 
     def _with_actions(self, observation: Any) -> Any:
         actions = np.concatenate(self._actions)
@@ -218,6 +226,11 @@ class PreviousActions(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.Rec
 def _at_rest(box: gymnasium.spaces.Box) -> np.ndarray:
     """Returns the action closest to 0."""
     return np.clip(np.zeros(box.shape, box.dtype), box.low, box.high)
+
+
+def _executed(result: tuple[Any, ...], action: np.ndarray) -> np.ndarray:
+    """Returns the action that a safety layer reports in the result of a step, or `action`."""
+    return np.array(result[-1].get(_EXECUTED, action), action.dtype)
 
 
 def _check_steps(**steps: int) -> None:

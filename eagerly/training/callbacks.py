@@ -215,7 +215,7 @@ class ProgressBar(Callback):
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Shows the return next to the bar, or prints it."""
-        text = _described(evaluation, is_best)
+        text = _described(evaluation, is_best, training.updates)
         with suppress(OSError):
             if self._bar is not None and not self._bar.disable:
                 self._bar.set_postfix_str(text)
@@ -259,7 +259,7 @@ class ProgressReports(Callback):
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Reports the return."""
-        self._report(training, " " + _described(evaluation, is_best))
+        self._report(training, " " + _described(evaluation, is_best, training.updates))
 
     def on_end(self, training: TrainerView) -> None:
         """Reports the last step."""
@@ -275,12 +275,12 @@ class ProgressReports(Callback):
             training.stop("the parent process has ended")
 
 
-def _described(evaluation: Evaluation, is_best: bool) -> str:
+def _described(evaluation: Evaluation, is_best: bool, updates: int) -> str:
     figures = evaluation.summary()
     text = f"evaluation {_spread(figures)}"
     if SUCCESS in figures:
         text += f", success {figures[SUCCESS]:.0%}"
-    text += " (best so far)" if is_best else ""
+    text += " (best so far)" if is_best else "" if updates else " (before the first update)"
     for name, other in evaluation.others.items():
         text += f", {name} {_spread(other.summary())}"
     return text

@@ -20,8 +20,11 @@ class Echo(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,), np.float64)
 
-    def __init__(self, low: float = -1.0, high: float = 1.0, size: int = 1) -> None:
+    def __init__(
+        self, low: float = -1.0, high: float = 1.0, size: int = 1, *, reports: bool = True
+    ) -> None:
         self.action_space = gymnasium.spaces.Box(low, high, (size,), np.float32)
+        self._reports = reports
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
         self.executed: list[list[float]] = []
@@ -30,9 +33,9 @@ class Echo(gymnasium.Env):
     def step(self, action: np.ndarray) -> Any:
         assert self.action_space.contains(action), action
         self.executed.append(action.tolist())
-        info = {"executed_action": action.copy(), "load": 0.5}
+        info = {"executed_action": action.copy()} if self._reports else {}
         action[:] = np.nan  # an environment may modify its action
-        return np.array([float(len(self.executed))]), 1.0, False, False, info
+        return np.array([float(len(self.executed))]), 1.0, False, False, info | {"load": 0.5}
 
 
 def played(env: gymnasium.Env, *actions: Any) -> list[Any]:
@@ -70,6 +73,24 @@ def test_changes_cost_reward_relative_to_the_span() -> None:
     assert results[-1][-1]["load"] == 0.5
 
 
+class Brake(gymnasium.ActionWrapper):
+    """A safety layer that executes no action above 0.25."""
+
+    def action(self, action: np.ndarray) -> np.ndarray:
+        return np.minimum(action, np.float32(0.25))
+
+
+def test_the_action_of_a_safety_layer_is_the_previous_one() -> None:
+    env = RateLimit(Brake(Echo()), change=0.5)
+    played(env, [1.0], [1.0], [-1.0])
+    executed = env.unwrapped.executed  # type: ignore[attr-defined]
+    assert executed == [[0.25], [0.25], [-0.25]]  # without the safety layer, it would be 0.5
+    seen = played(PreviousActions(Brake(Echo()), count=2), [1.0], [-1.0])[-1][0]
+    assert seen.tolist() == [2.0, 0.25, -1.0]
+    results = played(SmoothnessCost(Brake(Echo()), weight=16.0), [1.0], [1.0])
+    assert [result[1] for result in results] == [0.75, 1.0]  # 16 (0.25 / 2)^2 = 0.25, then 0
+
+
 def test_previous_actions_are_appended_to_a_vector() -> None:
     env = PreviousActions(Echo(-2.0, 3.0), count=2)
     assert env.observation_space == gymnasium.spaces.Box(
@@ -92,8 +113,8 @@ def test_previous_actions_are_an_entry_beside_others() -> None:
 
 
 def test_the_order_determines_which_actions_are_observed() -> None:
-    inside = RateLimit(PreviousActions(Echo()), 0.25)
-    outside = PreviousActions(RateLimit(Echo(), 0.25))
+    inside = RateLimit(PreviousActions(Echo(reports=False)), 0.25)
+    outside = PreviousActions(RateLimit(Echo(reports=False), 0.25))
     assert [played(env, [1.0])[0][0][1] for env in (inside, outside)] == [0.25, 1.0]
 
 

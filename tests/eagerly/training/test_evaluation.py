@@ -121,4 +121,5 @@ def test_the_success_rate_requires_every_episode_to_report_it(
 
 def test_the_success_rate_is_printed_next_to_the_return() -> None:
     evaluation = Evaluation(np.zeros(4), np.ones(4, np.int64), [{"is_success": 1.0}] * 4)
-    assert _described(evaluation, False) == "evaluation 0 ± 0, success 100%"
+    assert _described(evaluation, False, 1) == "evaluation 0 ± 0, success 100%"
+    assert _described(evaluation, False, 0).endswith("100% (before the first update)")
