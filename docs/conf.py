@@ -103,8 +103,9 @@ def _write_settings(app: Any) -> None:
     lines = [
         "# Settings",
         "",
-        "A setting has the same name everywhere: as a keyword argument in Python, as an option of",
-        "`eagerly train` (`n_step` becomes `--n-step`), and as a key in TOML files, presets and",
+        "A setting (hyperparameter) has the same name everywhere: as a keyword argument in",
+        "Python, as an option of `eagerly train` (`n_step` becomes `--n-step`), and as a key in",
+        "TOML files, presets and",
         "`config.json`. *Authors* refers to the public code of the TD3 authors, *paper* to the",
         "paper of the algorithm.",
         "",

@@ -24,7 +24,9 @@ _LEFT_OUT = ("speed/", "_hparams_/", "settings", "custom_scalars__config__", "ev
 Point = tuple[str, int]
 
 
-def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> dict[str, str]:
+def digests(
+    path: Path | str, points: dict[Point, list[np.ndarray]] | None = None
+) -> dict[str, str]:
     """Returns a SHA-256 digest of each part of a run's newest checkpoint and of its curves.
 
     Args:
@@ -34,6 +36,7 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
     Raises:
         RunError: If there is no intact checkpoint.
     """
+    path = Path(path)
     run = open_run(path, None, {})
     saved = required_checkpoint(path)
     points = curves(path) if points is None else points

@@ -206,3 +206,12 @@ def test_the_documentation_shows_every_call_of_an_environment_step(trainer: Trai
     assert lines == text[text.index("```\nTrainer._round") + 4 :].split("\n```")[0].splitlines()
     files = {path for _, _, path in frames}
     assert f"{len(frames)} calls in {len(files)} files" in text
+
+
+def test_the_documentation_shows_the_way_to_a_gradient_step() -> None:
+    agent, buffer = small_agent("td3", mode="eager", policy_delay=1), filled_buffer()
+    made = iter([(name, path) for _, name, path in _frames(lambda: agent.train(buffer, 1))])
+    text = (ROOT / "docs" / "train-step.md").read_text(encoding="utf-8")
+    shown = text[text.index("```\nTrainer._learn") + 4 :].split("\n```")[0].splitlines()
+    for name, path in (line.split() for line in shown[1:]):  # the calls are made in this order
+        assert (name, path) in made, name
