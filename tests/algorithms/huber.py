@@ -8,6 +8,7 @@ Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Met
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 
@@ -36,10 +37,8 @@ class HuberTD3(TD3):
         weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns the sum of the critics' mean losses. See `losses.critic_loss` for arguments."""
-        each = huber(values - target, self.config.huber_delta)
-        if weight is not None:
-            each *= weight
-        return tf.reduce_sum(losses.mean(each, mask, axis=1))
+        loss = partial(huber, delta=self.config.huber_delta)
+        return losses.critic_loss(values, target, mask, weight, loss)
 
 
 def huber(errors: tf.Tensor, delta: float) -> tf.Tensor:
