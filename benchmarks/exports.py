@@ -131,7 +131,7 @@ def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
             "--which", "latest", "--episodes", "0", "--out", out,
         )  # fmt: skip
         exported = runner.Policy(out)
-        whole[name] = in_episode(exported, exported.begin_episode, observation)
+        whole[name] = in_episode(exported, exported.start_episode, observation)
         if (call := model_alone(out)) is not None:
             alone[name] = call
     times: dict[str, dict[str, list[float]]] = {

@@ -407,7 +407,8 @@ def _print_end(run: Any, extension: Mapping[str, Any] | None = None) -> None:
         tell(f"result    {found}")
         more = flag_words(extension)
         tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
-    tell(f"evaluate  {command('evaluate.py', str(run.path))}")
+    moves = "  # moves the robot" if run.config.hardware else ""
+    tell(f"evaluate  {command('evaluate.py', str(run.path))}{moves}")
     # TensorBoard tries to import optional packages. -P keeps it from finding them in the working
     # directory.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]

@@ -16,12 +16,12 @@ _CALLS = {
 action = policy(observation)  # in the environment's units
 scores = policy.scores(observation)  # actions in [-1, 1], then log-probabilities of choices""",
     True: """\
-act = policy.begin_episode()  # for each episode
+act = policy.start_episode()  # for each episode
 action = act(observation)  # in the environment's units
 action = act(observation, reward)  # after each step, with its reward""",
 }
 _PREPROCESSING_CALL = """\
-act = policy.begin_episode()  # for each episode
+act = policy.start_episode()  # for each episode
 action = act(observation)  # a raw observation; the action is in the environment's units"""
 
 

@@ -102,7 +102,7 @@ class _Evaluated:
     """Adapts an exported policy to the interface that `run_episodes` expects."""
 
     def __init__(self, exported: Any, policy: Policy) -> None:
-        self.start_episode = exported.begin_episode
+        self.start_episode = exported.start_episode
         if exported.about["preprocessing"] is None:
             self.parts = policy.parts
 

@@ -36,7 +36,7 @@ def replay(policy: Policy, examples: Any) -> np.ndarray:
         row = rows[0]
         if raw is not None:
             if examples["begins"][index]:
-                episode = policy.begin_episode()
+                episode = policy.start_episode()
             made, _ = layout.rows(episode.preprocess(raw[index]), None)
             if not np.array_equal(made, rows):
                 raise ValueError(f"the preprocessing of example {index} differs from the recorded")

@@ -36,7 +36,7 @@ class Policy:
         about: The contents of `policy.json`.
         action_size: A, the number of scores.
         remembers: Whether the policy is recurrent. If so, it acts in episodes (see
-            `begin_episode`).
+            `start_episode`).
 
     Raises:
         FileNotFoundError: If the folder has no `policy.json`.
@@ -104,7 +104,7 @@ class Policy:
         if self._raw:
             raise ValueError(
                 "this policy preprocesses the observations of an episode: start one with act = "
-                "policy.begin_episode(), then call act(observation)"
+                "policy.start_episode(), then call act(observation)"
             )
 
     def scores(self, observation: Any, action_mask: Any = None) -> np.ndarray:
@@ -118,7 +118,7 @@ class Policy:
         scores = self._scores(rows)
         return scores[0] if single else scores
 
-    def begin_episode(self) -> Episode:
+    def start_episode(self) -> Episode:
         """Starts an episode and returns a function that acts in it step by step.
 
         If the policy is neither recurrent nor has preprocessing, that function is equivalent to
@@ -206,7 +206,7 @@ class Policy:
     def _scores(self, rows: np.ndarray) -> np.ndarray:
         if self.remembers:
             raise ValueError(
-                "this policy is recurrent: start an episode with act = policy.begin_episode(), "
+                "this policy is recurrent: start an episode with act = policy.start_episode(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
         if len(rows) == 1:
@@ -275,7 +275,7 @@ class Policy:
 
 
 class Episode:
-    """Acts in one episode and keeps its recurrent state; created by `Policy.begin_episode`."""
+    """Acts in one episode and keeps its recurrent state; created by `Policy.start_episode`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self._state = policy, policy.initial_state()

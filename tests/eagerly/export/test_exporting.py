@@ -128,7 +128,7 @@ def test_an_export_runs_in_a_program_with_only_numpy(run: Path, exported: Export
 
         policy = Policy({str(exported.path)!r})
         print(policy(np.array([0.5, -0.5, 2.0])).tolist())
-        print(policy.begin_episode()(np.ones(3)).tolist())
+        print(policy.start_episode()(np.ones(3)).tolist())
     """
     command = [sys.executable, "-I", "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True)

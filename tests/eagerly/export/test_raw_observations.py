@@ -128,14 +128,14 @@ def test_an_export_receives_raw_observations(
     assert (
         f"the innermost first: `{LIMIT}`, `{STACK}`. The export contains no other effects" in card
     )
-    assert "act = policy.begin_episode()  # for each episode\n" in card
+    assert "act = policy.start_episode()  # for each episode\n" in card
     runner = runner_of(exported.path)
     policy, original = runner.Policy(exported.path), agent.as_policy()
-    act, raw = policy.begin_episode(), np.array([[5.0, 1.0], [6.0, 2.0]])
+    act, raw = policy.start_episode(), np.array([[5.0, 1.0], [6.0, 2.0]])
     for stacked in (raw[[0, 0, 0]], raw[[0, 0, 1]]):
         np.testing.assert_allclose(act(stacked[-1]), original(stacked), rtol=1e-5)
     for call in (policy, policy.scores):
-        with pytest.raises(ValueError, match=r"preprocesses .*: start one with act = policy.begin"):
+        with pytest.raises(ValueError, match=r"preprocesses .*: start one with act = policy.start_e"):
             call(raw[0])
     with pytest.raises(ValueError, match=r"observation must have shape \(2,\); got \(3,\)"):
         act([1.0, 2.0, 3.0])

@@ -130,7 +130,7 @@ def test_actions_match_the_policy(
     np.testing.assert_allclose(
         found.scores(batch), np.asarray(policy.actor(rows)), rtol=1e-5, atol=1e-5
     )
-    assert_same(found.begin_episode()(shown[0], None), policy(shown[0]))
+    assert_same(found.start_episode()(shown[0], None), policy(shown[0]))
 
 
 @pytest.mark.parametrize("case", range(len(MEMORIES)))
@@ -142,7 +142,7 @@ def test_recurrent_actions_match_the_policy(
     found = exported(tmp_path, policy, network, layout, monkeypatch)
     observation.seed(3)
     random, reward = np.random.default_rng(4), None
-    mine, others = found.begin_episode(), policy.start_episode()
+    mine, others = found.start_episode(), policy.start_episode()
     state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
     for _ in range(12):
         each = observation.sample()
@@ -235,7 +235,7 @@ def test_inputs_and_outputs_match_the_policy_in_random_spaces(
         ]
         for each, mask, reward in zip(shown, masked, rewards, strict=True):
             if reward is None:
-                mine, others = found.begin_episode(), policy.start_episode()
+                mine, others = found.start_episode(), policy.start_episode()
                 state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
             expected = others(each, reward, action_mask=mask)
             assert_same(mine(each, reward, mask), expected)
@@ -288,9 +288,9 @@ def test_invalid_inputs_raise_errors(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(ValueError, match=message):
             nested(shown, wrong)
     remembers = exported(tmp_path, *made(BOX, UNEVEN, memory="gru"), monkeypatch)
-    with pytest.raises(ValueError, match=r"start an episode with act = policy\.begin_episode"):
+    with pytest.raises(ValueError, match=r"start an episode with act = policy\.start_episode"):
         remembers(np.zeros(3))
-    act = remembers.begin_episode()
+    act = remembers.start_episode()
     with pytest.raises(ValueError, match="reward must be None for the first observation"):
         act(np.zeros(3), 1.0)
     act(np.zeros(3))
@@ -366,7 +366,7 @@ def test_a_step_with_the_state_of_another_policy_raises_an_error(
             ValueError, match=r"previous_action must have shape \(2,\), as returned"
         ):
             lstm.step(row, wrong, 0.0, *state)
-    act = lstm.begin_episode()
+    act = lstm.start_episode()
     act(row)
     for wrong in ("much", [1.0, 2.0], {}):
         with pytest.raises(ValueError, match="reward must be a number; got"):
@@ -387,7 +387,7 @@ def test_a_step_with_the_state_of_another_policy_raises_an_error(
     with pytest.raises(FloatingPointError, match="previous_reward must be finite; got nan"):
         act(row, np.nan)
     # The failed calls did not change the state. A reward may be an array of one number.
-    other = lstm.begin_episode()
+    other = lstm.start_episode()
     other(row)
     np.testing.assert_array_equal(act(row, 1.0), other(row, np.ones(1)))
 
@@ -400,17 +400,17 @@ def test_a_policy_is_bound_to_the_first_thread_that_calls_it(
     with ThreadPoolExecutor(1) as worker:
         for case in cases:
             mine, its = (exported(tmp_path, *case, monkeypatch) for _ in range(2))
-            begun = mine.begin_episode()
+            begun = mine.start_episode()
             expected = begun(row)  # binds the policy to this thread
-            assert_same(worker.submit(lambda its=its: its.begin_episode()(row)).result(), expected)
-            for call in (mine.begin_episode(), *(() if mine.remembers else (mine, mine.scores))):
+            assert_same(worker.submit(lambda its=its: its.start_episode()(row)).result(), expected)
+            for call in (mine.start_episode(), *(() if mine.remembers else (mine, mine.scores))):
                 with pytest.raises(
                     RuntimeError, match=r"first thread that called it.*create another"
                 ):
                     worker.submit(call, row).result()
             with pytest.raises(RuntimeError, match="is bound to the first thread"):
-                its.begin_episode()(row)
-            assert_same(mine.begin_episode()(row), expected)
+                its.start_episode()(row)
+            assert_same(mine.start_episode()(row), expected)
 
 
 def test_a_folder_that_is_not_an_export_raises_an_error(
@@ -564,7 +564,7 @@ def test_episodes_of_a_c_policy_match_the_policy(
     found = runner.Policy(tmp_path)
     NESTED.seed(5)
     for _ in range(2):
-        act, expected = found.begin_episode(), policy.start_episode()
+        act, expected = found.start_episode(), policy.start_episode()
         first = NESTED.sample()
         assert_same(act(first), expected(first))
         for step in range(30):
@@ -660,7 +660,7 @@ def test_int8_does_not_hide_a_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write_document(tmp_path, description_of(network, layout, model))
     found = runner.Policy(tmp_path)
     rows[7, 1] = np.nan
-    for act in (found, found.scores, found.begin_episode()):
+    for act in (found, found.scores, found.start_episode()):
         assert np.isfinite(act(rows[6])).all()
         for given in (rows[7], rows):
             with pytest.raises(FloatingPointError, match=r"observation must be finite; got \["):
