@@ -514,7 +514,10 @@ def _spaces_of(
         return env.observation_space, env.action_space
     fix = "pass settings by keyword, such as config=... or n_step=3"
     if isinstance(env, str):
-        fix = "create the environment with gymnasium.make, or train a run with eagerly.train"
+        fix = (
+            "omit the text, because an agent has no policy argument, and create the environment "
+            "with gymnasium.make; or train a run with eagerly.train"
+        )
     raise TypeError(
         "an agent requires an environment, or an observation_space and an action_space; got "
         f"{type(env).__name__} and {type(action_space).__name__}: {fix}"

@@ -120,6 +120,8 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
             f"{path} is a run directory, not an agent saved with save: use eagerly.load_policy to "
             "load its policy, or eagerly.resume to continue it"
         )
+    if not (path / _DOCUMENT).is_file():
+        raise FileNotFoundError(f"{path} contains no agent saved with save: {_DOCUMENT} is missing")
     document = _document(path)
     if document.keys() != _KINDS.keys():
         raise ValueError(f"{path / _DOCUMENT} does not describe an agent")

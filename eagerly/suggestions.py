@@ -81,6 +81,8 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "frame_stack": ("wrapper",),
     "gradient_steps": ("replay_ratio",),
     "learning_starts": ("warmup_steps",),
+    "log_freq": ("summarize_every_steps",),
+    "log_interval": ("summarize_every_steps",),
     "load_model": ("init_from",),
     "log_dir": ("run_dir",),
     "logdir": ("run_dir",),
@@ -117,6 +119,13 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "wrappers": ("wrapper",),
 }
 _OF_RUNS = {name: (name,) for names in RUN_NAMES.values() for name in names} | RUN_NAMES
+# Names that are no setting here.
+_ELSEWHERE = {
+    "callback": "Use callbacks in eagerly.train.",
+    "hyperparams": "Each setting is an option or an argument, such as --discount or discount=0.98.",
+    "n_trials": "Use eagerly tune.",
+    "optimize": "Use eagerly tune.",
+}
 # Additions to the suggestion.
 _ADDITIONS = {
     "gradient_steps": ", which is gradient_steps / train_freq",
@@ -148,6 +157,8 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
         spell: Converts a name to the form to print, such as a command-line option.
     """
     name = unknown.lower().replace("-", "_")
+    if name in _ELSEWHERE and name not in known:
+        return _ELSEWHERE[name]
     meanings = {each: [each] for each in known}
     for other, names in (AGENT_NAMES | RUN_NAMES).items():
         if meant := [each for each in names if each in known]:
@@ -186,6 +197,7 @@ def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str
             return f"Use {module}:{name}{f', after pip install {project}' if missing else ''}."
     ids = {each.lower(): each for each in known}
     before = f"{package}:" if package else ""
-    near = [before + ids[each] for each in difflib.get_close_matches(name.lower(), ids, n=3)]
+    cutoff = 0.8 if package else 0.6
+    near = [before + ids[i] for i in difflib.get_close_matches(name.lower(), ids, 3, cutoff)]
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return hint if package else hint + "Use package:id if a package registers it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -263,6 +264,13 @@ def environment_maker(
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
         hint = environment_suggestion(package, name, gymnasium.registry)
+        if package and isinstance(getattr(sys.modules[package], name, None), type):
+            hint = (
+                f"{name} is a class: register an id for it with gymnasium.register('{name}-v0', "
+                f"{name}), or pass the class itself in Python"
+            )
+        elif package and not hint:
+            hint = f"{package} was imported, but registered no such id with gymnasium.register"
         raise UsageError(f"unknown environment {env!r}. {hint}".rstrip())
     around = find_wrappers(wrappers, run_dir)
     return EnvironmentMaker(env, spec, kwargs, local, is_evaluation, around)
@@ -280,8 +288,10 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         import_module(package)
         return package if is_local(package) else ""
     except (ImportError, ValueError) as error:
+        hint = ". Omit .py" if package.endswith(".py") else ""
         raise UsageError(
-            f"environment {env!r} needs the package {package!r}, which cannot be imported: {error}"
+            f"environment {env!r} needs the package {package!r}, which cannot be imported: "
+            f"{error}{hint}"
         ) from error
 
 

@@ -40,6 +40,7 @@ from eagerly.storage.run_settings import (
     format_setting,
 )
 from eagerly.storage.trust import (
+    MISSING,
     changed_kwargs,
     described,
     is_trusted,
@@ -483,6 +484,8 @@ def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
 def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> UsageError:
     flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
+    if MISSING in described(named):
+        instead += ". A module was not found: first change to the directory that contains it"
     return UsageError(
         f"{path} is not trusted (you have trained no run with this path, these settings and these "
         f"module locations) and would {described(named)}: add --trust (in Python trust=True) if "

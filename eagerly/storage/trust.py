@@ -28,6 +28,7 @@ from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 FACTORIES = ("actor", "critic", "models")
 IMPORTED = ("agent", "env", *FACTORIES)  # settings that name one module each
 WRAPPER = "wrapper "  # prefix of the keys of wrappers in `modules_of`
+MISSING = "no folder of the module search path"  # the place of a module that was not found
 _SHOWN = 200  # characters shown of an untrusted value
 
 # Numbers, booleans, choices and entry names: bounded, and without effect outside the process.
@@ -188,7 +189,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
         try:
             places[role] = location_of(module)
         except (ImportError, ValueError):
-            places[role] = "no folder of the module search path"
+            places[role] = MISSING
     return places
 
 

@@ -39,7 +39,9 @@ class CallbackRunner:
         self._unusable = ""  # why environments rejected new keyword arguments
         methods = [name for name in vars(Callback) if name.startswith("on_")]
         for callback in self._callbacks:
-            unknown = {name for name in dir(callback) if name.startswith("on_")} - {*methods}
+            # `_on_step` and others are methods of callbacks of Stable-Baselines3.
+            named = {name for name in dir(callback) if name.startswith(("on_", "_on_"))}
+            unknown = named - {*methods}
             for name in sorted(unknown):
                 if callable(getattr(callback, name)):
                     raise RunError(

@@ -274,7 +274,7 @@ def _ray() -> Any:
     except ImportError as error:
         raise UsageError(
             f"--collectors ray requires Ray, which cannot be imported ({error}): "
-            "install eagerly[ray]"
+            "pip install 'eagerly[ray]'"
         ) from error
     return ray
 

@@ -39,6 +39,9 @@ def test_the_table_names_existing_settings_and_hides_none() -> None:
         ("lerning_rate", {"discount"}, ""),
         ("algo", OF_RUNS, "Use agent."),
         ("gravity", OF_RUNS, ""),
+        ("log_interval", OF_RUNS, "Use summarize_every_steps."),
+        ("n-trials", OF_RUNS, "Use eagerly tune."),
+        ("callback", OF_AGENTS, "Use callbacks in eagerly.train."),
     ],
 )
 def test_a_suggestion_names_the_intended_setting(unknown: str, known: set[str], text: str) -> None:

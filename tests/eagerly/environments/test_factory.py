@@ -84,10 +84,14 @@ def test_packages_around_a_run_directory_are_imported(
     robot = tmp_path / "robot_with_runs"
     (robot / "runs" / "x").mkdir(parents=True)
     (robot / "__init__.py").write_text("")
-    (robot / "arms.py").write_text("")
+    (robot / "arms.py").write_text("class Arm: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match="unknown environment"):  # raised after the import
+    with pytest.raises(RunError, match="was imported, but registered no such id"):
         environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
+    with pytest.raises(RunError, match=r"Arm is a class: .*gymnasium.register\('Arm-v0', Arm\)"):
+        environment_maker("robot_with_runs.arms:Arm")
+    with pytest.raises(RunError, match=r"Omit .py"):
+        environment_maker("robot_with_runs.py:Arm-v0")
     (robot / "runs" / "x" / "arms.py").write_text("raise SystemExit('ran')\n")
     with pytest.raises(RunError, match="it is inside the run directory"):
         environment_maker("robot_with_runs.runs.x.arms:Arm-v0", run_dir=robot / "runs" / "x")

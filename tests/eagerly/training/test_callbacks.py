@@ -144,11 +144,12 @@ class Fails(Callback):
                 raise self._fault
 
 
-def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path) -> None:
-    class Outdated(Callback):
-        def on_step(self, training: TrainerView, step: Any) -> None: ...
+@pytest.mark.parametrize("method", ["on_step", "_on_step"])
+def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path, method: str) -> None:
+    class Outdated(Callback): ...
 
-    with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
+    setattr(Outdated, method, lambda self: None)
+    with pytest.raises(RunError, match=rf"Outdated.{method} would never be .* on_rollout, "):
         trained(tmp_path / "run", Outdated(), **BRIEF)
     assert trained(tmp_path / "run", **BRIEF).finished  # the directory is not locked
 
