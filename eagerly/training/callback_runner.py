@@ -10,6 +10,15 @@ from eagerly.environments.group import Rollout
 from eagerly.errors import RunError, UsageError
 from eagerly.training.callbacks import Callback, TrainerView
 
+# Methods of callbacks of Stable-Baselines3.
+_OTHER_METHODS = {
+    "_on_step",
+    "_on_training_start",
+    "_on_training_end",
+    "_on_rollout_start",
+    "_on_rollout_end",
+}
+
 
 class CallbackRunner:
     """The callbacks of a run. Once one fails, no callback is called.
@@ -39,9 +48,9 @@ class CallbackRunner:
         self._unusable = ""  # why environments rejected new keyword arguments
         methods = [name for name in vars(Callback) if name.startswith("on_")]
         for callback in self._callbacks:
-            # `_on_step` and others are methods of callbacks of Stable-Baselines3.
-            named = {name for name in dir(callback) if name.startswith(("on_", "_on_"))}
-            unknown = named - {*methods}
+            names = dir(callback)
+            unknown = {name for name in names if name.startswith("on_")} - {*methods}
+            unknown |= _OTHER_METHODS.intersection(names)
             for name in sorted(unknown):
                 if callable(getattr(callback, name)):
                     raise RunError(
