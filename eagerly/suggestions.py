@@ -52,6 +52,7 @@ AGENT_NAMES: dict[str, tuple[str, ...]] = {
     "prioritized_replay_beta": ("prioritized_correction",),
     "q_lr": ("critic_learning_rate",),
     "replay_buffer_class": ("sampling", "hindsight"),
+    "sigma": ("exploration_noise",),
     "target_policy_noise": ("target_noise",),
     "target_update_interval": ("copy_every",),
     "train_batch_size": ("batch_size",),
@@ -101,10 +102,12 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "output_dir": ("run_dir",),
     "random_steps": ("warmup_steps",),
     "replay_size": ("replay_capacity",),
+    "reward_threshold": ("stop_at_return",),
     "save_every": ("checkpoint_every_steps",),
     "save_freq": ("checkpoint_every_steps",),
     "start_steps": ("warmup_steps",),
     "start_timesteps": ("warmup_steps",),
+    "tb_log_name": ("run_dir",),
     "tensorboard_log": ("run_dir",),
     "timesteps": ("steps",),
     "total_steps": ("steps",),
@@ -115,6 +118,7 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "update_per_step": ("replay_ratio",),
     "utd": ("replay_ratio",),
     "utd_ratio": ("replay_ratio",),
+    "vec_env": ("collectors",),
     "wrapper_class": ("wrapper",),
     "wrappers": ("wrapper",),
 }
@@ -122,9 +126,12 @@ _OF_RUNS = {name: (name,) for names in RUN_NAMES.values() for name in names} | R
 # Names that are no setting here.
 _ELSEWHERE = {
     "callback": "Use callbacks in eagerly.train.",
+    "gym_packages": "Use --env package:id.",
     "hyperparams": "Each setting is an option or an argument, such as --discount or discount=0.98.",
     "n_trials": "Use eagerly tune.",
     "optimize": "Use eagerly tune.",
+    "policy": "Omit it: hidden_sizes and activation define the networks.",
+    "trained_agent": "Use eagerly resume, or init_from for a new run.",
 }
 # Additions to the suggestion.
 _ADDITIONS = {
