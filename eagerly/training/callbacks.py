@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm import TqdmWarning
@@ -27,11 +27,15 @@ from eagerly.training.evaluation import Evaluation
 from eagerly.training.offline import OfflineCollector
 from eagerly.training.update_budget import UpdateBudget
 
-if TYPE_CHECKING:
-    from eagerly.training.summaries import Summaries  # which is a callback itself
-
 # Callback methods that are called at the same steps in a resumed run, before a checkpoint.
 _REPEATED = ("on_rollout", "on_update", "on_evaluation", "on_round")
+
+
+class Curves(Protocol):
+    """The part of the curves that callbacks may use."""
+
+    def log_value(self, name: str, value: float) -> None:
+        """See `TrainerView.log`."""
 
 
 class TrainerView(Protocol):
@@ -54,7 +58,7 @@ class TrainerView(Protocol):
     budget: UpdateBudget
     policies: BestPolicyTracker
     collector: Collector | OfflineCollector
-    summaries: Summaries
+    summaries: Curves
     event: str = ""
 
     @property

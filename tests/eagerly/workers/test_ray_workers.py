@@ -118,7 +118,7 @@ def _words(process: psutil.Process) -> str:
 
 def test_a_missing_installation_of_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RunError, match=r"cannot be imported .*: install eagerly\[ray\]"):
+    with pytest.raises(RunError, match=r"cannot be imported .*: pip install 'eagerly\[ray\]'"):
         Environments(environment_maker("Long-v0"), 1, 0, collectors="ray")
 
 
