@@ -65,7 +65,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             parts = assemble(run, newest, lambda: f"after step {self.steps}", opened)
             self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
             self.observations, self.actions = self.agent.observations, self.agent.actions
-            self.budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
+            self.budget, self.policies = parts.budget, parts.policies
+            self.summaries = parts.summaries
             self._evaluator = Evaluator(run, parts, self._between_steps)
             self.checkpoints = Checkpoints(run, parts)
             self._evaluator.restore(self.checkpoints.begin(newest))
