@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable
 
 _LEARNING_RATES = ("actor_learning_rate", "critic_learning_rate")
@@ -194,7 +195,7 @@ def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str
     """Returns sentences that help with an unknown id of an environment.
 
     Args:
-        package: The package that was named as `package:id`, or "".
+        package: The imported package that was named as `package:id`, or "".
         name: The id.
         known: The registered ids.
     """
@@ -202,9 +203,15 @@ def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str
         if not package and re.match(pattern, name):
             missing = importlib.util.find_spec(module) is None
             return f"Use {module}:{name}{f', after pip install {project}' if missing else ''}."
+    if package and isinstance(getattr(sys.modules[package], name, None), type):
+        return (
+            f"{name} is a class: register an id for it with gymnasium.register('{name}-v0', "
+            f"{name}), or pass the class itself in Python"
+        )
     ids = {each.lower(): each for each in known}
-    before = f"{package}:" if package else ""
-    cutoff = 0.8 if package else 0.6
+    before, cutoff = (f"{package}:", 0.8) if package else ("", 0.6)
     near = [before + ids[i] for i in difflib.get_close_matches(name.lower(), ids, 3, cutoff)]
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    return hint if package else hint + "Use package:id if a package registers it."
+    if package:
+        return hint or f"{package} was imported, but registered no such id with gymnasium.register"
+    return hint + "Use package:id if a package registers it."

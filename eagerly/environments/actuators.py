@@ -15,8 +15,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from eagerly.environments.values import EXECUTED
+
 Env = gymnasium.Env[Any, Any]
-_EXECUTED = "executed_action"  # in `info`: the action after a safety layer
 _KEY = "previous_actions"  # of the entry that `PreviousActions` adds to a `Dict`
 _MOST = 1000  # steps
 
@@ -75,7 +76,7 @@ class DelayAction(_Actuator):
         """Executes the action of `delay` steps ago."""
         self._waiting.append(np.array(action))
         *result, info = self.env.step(self._waiting.popleft().copy())
-        return *result, {key: info[key] for key in info if key != _EXECUTED}
+        return *result, {key: info[key] for key in info if key != EXECUTED}
 
 
 class RateLimit(_Actuator):
@@ -209,10 +210,12 @@ class PreviousActions(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.Rec
     def step(self, action: Any) -> Any:
         """Steps the environment and adds the action to the observation."""
         space = self.env.action_space
-        self._actions.append(np.array(gymnasium.spaces.flatten(space, action)))
+        # A copy, because an environment may modify the array that it receives.
+        flat = np.array(gymnasium.spaces.flatten(space, action))
         observation, *rest, info = self.env.step(action)
-        if _EXECUTED in info:
-            self._actions[-1] = np.array(gymnasium.spaces.flatten(space, info[_EXECUTED]))
+        if EXECUTED in info:
+            flat = np.array(gymnasium.spaces.flatten(space, info[EXECUTED]))
+        self._actions.append(flat)
         return self._with_actions(observation), *rest, info
 
     def _with_actions(self, observation: Any) -> Any:
@@ -230,7 +233,7 @@ def _at_rest(box: gymnasium.spaces.Box) -> np.ndarray:
 
 def _executed(result: tuple[Any, ...], action: np.ndarray) -> np.ndarray:
     """Returns the action that a safety layer reports in the result of a step, or `action`."""
-    return np.array(result[-1].get(_EXECUTED, action), action.dtype)
+    return np.array(result[-1].get(EXECUTED, action), action.dtype)
 
 
 def _check_steps(**steps: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -264,13 +263,6 @@ def environment_maker(
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
         hint = environment_suggestion(package, name, gymnasium.registry)
-        if package and isinstance(getattr(sys.modules[package], name, None), type):
-            hint = (
-                f"{name} is a class: register an id for it with gymnasium.register('{name}-v0', "
-                f"{name}), or pass the class itself in Python"
-            )
-        elif package and not hint:
-            hint = f"{package} was imported, but registered no such id with gymnasium.register"
         raise UsageError(f"unknown environment {env!r}. {hint}".rstrip())
     around = find_wrappers(wrappers, run_dir)
     return EnvironmentMaker(env, spec, kwargs, local, is_evaluation, around)

@@ -14,14 +14,13 @@ import gymnasium
 import numpy as np
 
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.environments.values import numeric_items, plain
+from eagerly.environments.values import EXECUTED, numeric_items, plain
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 
 UNCHANGED = "{}"  # the JSON of no changed keyword arguments
-_EXECUTED = "executed_action"  # in `info`: the action after a safety layer, for example
 
 
 class FinishedEpisode(NamedTuple):
@@ -304,8 +303,8 @@ class EnvironmentGroup:
                 current[place] = found
                 rewards[step, place] = reward
                 terminated[step, place], truncated[step, place] = terminates, truncates
-                if _EXECUTED in info:
-                    replaced.append((step, place, self._plain(place, info[_EXECUTED])))
+                if EXECUTED in info:
+                    replaced.append((step, place, self._plain(place, info[EXECUTED])))
                 if self._info_keys:
                     kept.append(self._kept(place, info))
                 if terminates or truncates:
@@ -365,7 +364,7 @@ class EnvironmentGroup:
             return plain(action)
         except TypeError as error:
             raise RunError(
-                f"environment {self._numbers[place]}: info[{_EXECUTED!r}] must be {error}"
+                f"environment {self._numbers[place]}: info[{EXECUTED!r}] must be {error}"
             ) from error
 
     def _kept(self, place: int, info: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+EXECUTED = "executed_action"  # in `info`: the action after a safety layer, for example
+
 
 class SpaceError(ValueError):
     """A value from an environment does not fit its space or Gymnasium's interface."""

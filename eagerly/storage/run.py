@@ -46,6 +46,7 @@ from eagerly.storage.trust import (
     is_trusted,
     modules_of,
     outside_settings,
+    places_of,
     trust,
 )
 
@@ -484,7 +485,7 @@ def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
 def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> UsageError:
     flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
-    if MISSING in described(named):
+    if MISSING in places_of(named).values():
         instead += ". A module was not found: first change to the directory that contains it"
     return UsageError(
         f"{path} is not trusted (you have trained no run with this path, these settings and these "

@@ -158,7 +158,7 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
     Raises:
         OSError: If the list cannot be written.
     """
-    entry = {"path": str(path.resolve()), "names": named, "places": _places(named)}
+    entry = {"path": str(path.resolve()), "names": named, "places": places_of(named)}
     folder = _list()
     _make_private(folder)
     content = json.dumps(entry, indent=1).encode() + b"\n"
@@ -178,11 +178,11 @@ def _list() -> Path:
 
 def _entry(path: Path, named: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(os.fsencode(path.resolve()) + b"\0")
-    digest.update(json.dumps([named, _places(named)], sort_keys=True).encode())
+    digest.update(json.dumps([named, places_of(named)], sort_keys=True).encode())
     return f"{digest.hexdigest()}.json"
 
 
-def _places(named: Mapping[str, Any]) -> dict[str, str]:
+def places_of(named: Mapping[str, Any]) -> dict[str, str]:
     """Returns the location of each module, because modules with equal names can differ."""
     places = {}
     for role, module in modules_of(named).items():
@@ -196,7 +196,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
 def described(named: Mapping[str, Any]) -> str:
     """Returns a description of what these run directory settings would do."""
     found = _collection(named)
-    if places := _places(named):
+    if places := places_of(named):
         imports = (
             _cut(f"{named.get(role, name)} ({kind}{f', in {place}' if place else ''})")
             for role, place in places.items()

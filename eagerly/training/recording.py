@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.datasets.minari import MinariWriter
+from eagerly.environments.values import EXECUTED
 from eagerly.errors import RunError, UsageError
 from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_sequence, seed_word
@@ -103,10 +104,10 @@ class RecordingEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         self.actions.append(copy.deepcopy(action))
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if "executed_action" in info:
+        if EXECUTED in info:
             layout = self._of_actions
             try:
-                row = layout.from_environment(info["executed_action"])
+                row = layout.from_environment(info[EXECUTED])
             except (TypeError, ValueError) as error:
                 raise RunError(f"info['executed_action'] must be an action: {error}") from error
             self.actions[-1] = layout.unflatten(layout.to_environment(row))

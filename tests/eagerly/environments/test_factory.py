@@ -86,7 +86,9 @@ def test_packages_around_a_run_directory_are_imported(
     (robot / "__init__.py").write_text("")
     (robot / "arms.py").write_text("class Arm: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match="was imported, but registered no such id"):
+    with pytest.raises(
+        RunError, match=r"unknown environment .*imported, but registered no such id"
+    ):
         environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
     with pytest.raises(RunError, match=r"Arm is a class: .*gymnasium.register\('Arm-v0', Arm\)"):
         environment_maker("robot_with_runs.arms:Arm")

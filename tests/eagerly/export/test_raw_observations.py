@@ -135,7 +135,9 @@ def test_an_export_receives_raw_observations(
     for stacked in (raw[[0, 0, 0]], raw[[0, 0, 1]]):
         np.testing.assert_allclose(act(stacked[-1]), original(stacked), rtol=1e-5)
     for call in (policy, policy.scores):
-        with pytest.raises(ValueError, match=r"preprocesses .*: start one with act = policy"):
+        with pytest.raises(
+            ValueError, match=r"preprocesses .*: start one with act = policy.start_episode\(\)"
+        ):
             call(raw[0])
     with pytest.raises(ValueError, match=r"observation must have shape \(2,\); got \(3,\)"):
         act([1.0, 2.0, 3.0])

@@ -21,6 +21,7 @@ from eagerly.importing import import_module, is_local, location_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.storage import trust
 from eagerly.storage.config import RunConfig
+from eagerly.storage.run import _trust_error
 from tests.helpers import edit_sealed
 from tests.small_runs import SMALL, TrainRun, logged, train_in
 
@@ -274,6 +275,10 @@ def test_plots_do_not_import_untrusted_agents(
     assert "would import evil:Agent (agent, in " in refused.output
     missing = "import gone:Agent (agent, in no folder of the module search path)"
     assert trust.described({"agent": "gone:Agent"}) == missing
+    hint = "first change to the directory that contains it"
+    for module, is_missing in (("gone", True), ("evil", False)):
+        told = str(_trust_error(stage.run, {"agent": f"{module}:Agent"}, {"agent"}))
+        assert (hint in told) == is_missing
     drawn = CliRunner().invoke(plot.main, [*words, "--trust"])
     assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
 
