@@ -7,6 +7,7 @@ are hidden and Keras uses the TensorFlow backend.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ around_import("keras", _importing_keras)
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'eagerly' has no attribute {name!r}")
+        problem = f"module 'eagerly' has no attribute {name!r}"
+        raise AttributeError(problem, name=name, obj=sys.modules[__name__])
     value = globals()[name] = _import(name)
     return value

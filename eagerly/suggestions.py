@@ -148,6 +148,7 @@ _PACKAGES = (
         "gymnasium_robotics",
         "gymnasium-robotics",
     ),
+    ("ALE/", "ale_py", "ale-py"),
     ("Panda(Reach|Push|Slide|Pick|Stack|Flip)", "panda_gym", "panda-gym"),
     ("(highway|merge|roundabout|parking|intersection|racetrack)-", "highway_env", "highway-env"),
     ("Meta-World/", "metaworld", "metaworld"),
@@ -157,7 +158,9 @@ _PACKAGES = (
 
 
 def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
-    """Returns a sentence that names the intended setting, such as "Use discount.", or "".
+    """Returns a sentence that names the intended setting, or "".
+
+    Examples: "Use discount." for "gamma", and "Did you mean discount?" for "discout".
 
     Args:
         unknown: The unknown name.
@@ -174,7 +177,8 @@ def suggestion(unknown: str, known: Collection[str], spell: Callable[[str], str]
     if spell is str and name in _OF_RUNS and name not in meanings:
         return f"Use {' and '.join(_OF_RUNS[name])} in eagerly.train."
     for near in [name] if name in meanings else difflib.get_close_matches(name, meanings, 1):
-        return f"Use {' and '.join(map(spell, meanings[near]))}{_ADDITIONS.get(near, '')}."
+        text = f"{' and '.join(map(spell, meanings[near]))}{_ADDITIONS.get(near, '')}"
+        return f"Use {text}." if near == name else f"Did you mean {text}?"
     return ""
 
 

@@ -32,7 +32,7 @@ from click.core import ParameterSource
 
 from eagerly.agents import agent_names
 from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
-from eagerly.errors import RunError
+from eagerly.errors import NonFiniteError, RunError
 from eagerly.sanitizing import sanitize
 from eagerly.scripts.agent_commands import AgentCommands
 from eagerly.scripts.batch import train_batch
@@ -250,7 +250,8 @@ def _train_run(
             with closing(bar):
                 trainer.train(signals)
         except RunError as error:
-            raise type(error)(f"{error}\n{_how_it_goes_on(run)}") from error
+            first = "Correct the cause first. " if isinstance(error, NonFiniteError) else ""
+            raise type(error)(f"{error}\n{first}{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # raised by a second signal
             raise KeyboardInterrupt(f"stopped immediately. {_how_it_goes_on(run)}") from None
         share = trainer.checkpoints.seconds / (time.monotonic() - started)

@@ -203,6 +203,11 @@ def check_environment(
             why = summary(error).rstrip(".")
             if "not within the observation space" in why:
                 why += checked.shown()
+            if "values to unpack" in why:
+                why += (
+                    " (step must return observation, reward, terminated, truncated and info; reset "
+                    "must return observation and info)"
+                )
             if "share an object" not in why:
                 skip = "" if location(error) else ", or skip the check with --no-check-env"
                 raise RunError(

@@ -60,7 +60,7 @@ _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """An opened run: its directory and settings.
 
@@ -95,6 +95,9 @@ class Run:
     trusts_all: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
     _lock: RunLock | None = None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
 
     @property
     def evaluations_path(self) -> Path:
@@ -363,6 +366,7 @@ def _continued(
     document = read_run_document(path, logging.WARNING)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
+        declared_settings(agent)  # raises an error if there is no such agent
         raise UsageError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )

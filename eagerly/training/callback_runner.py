@@ -30,17 +30,17 @@ class CallbackRunner:
         is_empty: Whether there are no callbacks.
 
     Raises:
-        RunError: If `callbacks` is not a list of objects, or one has an unknown `on_...` method,
-            which would never be called.
+        RunError: If `callbacks` is not a list of `Callback` objects, or one has an unknown
+            `on_...` method, which would never be called.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         if isinstance(callbacks, Iterable):
             callbacks = list(callbacks)
-        if not isinstance(callbacks, list) or any(isinstance(each, type) for each in callbacks):
+        if not isinstance(callbacks, list) or not all(isinstance(x, Callback) for x in callbacks):
             raise UsageError(
-                f"callbacks must be a list of objects, as in callbacks=[ProgressBar()]; got "
-                f"{callbacks}"
+                "callbacks must be a list of objects whose class derives from eagerly.Callback, as "
+                f"in callbacks=[ProgressBar()]; got {callbacks}"
             )
         self._callbacks = callbacks
         self.is_empty = not self._callbacks

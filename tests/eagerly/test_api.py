@@ -66,6 +66,7 @@ def test_an_algorithm_can_be_passed_as_an_importable_class(tmp_path: Path) -> No
 
     run = eagerly.train(TD3, "Pendulum-v1", run_dir=tmp_path / "run", **FEW | {"steps": 20}).run
     assert run.agent == "td3"
+    assert repr(run) == f"Run('{tmp_path}/run')"
     with pytest.raises(RunError, match="Local must be defined at the top level of an importable"):
         eagerly.train(Local, "Pendulum-v1")
     with pytest.raises(RunError, match=r"agent must be one of ddpg, .*; got 'td4'"):

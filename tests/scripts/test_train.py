@@ -111,7 +111,10 @@ def test_a_new_run_directory_is_created_by_default(
         (["Long-v0"], "expected options only; got Long-v0: if .*, use --env Long-v0"),
         (["--env", "Long-v0", "--hidden-sizes", "a,b"], "expected a list such as 256,256"),
         (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),
-        (["--env", "Long-v0", "--gama", "1"], r"No such option '--gama'\. Use --discount\."),
+        (
+            ["--env", "Long-v0", "--gama", "1"],
+            r"No such option '--gama'\. Did you mean --discount\?",
+        ),
         (["--env", "Long-v0", "--gamma", "1"], r"No such option '--gamma'\. Use --discount\."),
     ],
 )
@@ -450,7 +453,7 @@ def test_a_failed_run_reports_where_it_resumes(tmp_path: Path) -> None:
     assert code == 3
     assert "starts again at step 0, because it has no checkpoint, up to step 200" in output
     assert "reward must be finite" in output
-    assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
+    assert re.search(r"Correct the cause first. Resume from step 100 with .*train.py res", output)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -49,7 +49,7 @@ def test_values_are_compared_by_type(wanted: dict[str, Any], names: str) -> None
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"tua": "1"}, r"no run has the setting 'tua'.*. Use tau\."),
+        ({"tua": "1"}, r"no run has the setting 'tua'.*. Did you mean tau\?"),
         ({"tau": "small"}, "a filter on tau requires a number; got 'small'"),
         ({"layer_norm": "1"}, "a filter on layer_norm requires true or false; got '1'"),
         ({"hidden_sizes": "a"}, "a filter on hidden_sizes requires a list such as 256,256"),

@@ -273,6 +273,10 @@ class NanAfterAStep(toys.Counting):
         (Failing, r"KeyError: 'speed' \(.*/test_factory.py:\d+, in step\)\. Fix it\.$"),
         (toys.NanReset, "not within the observation space"),
         (OldStep, "info"),
+        (
+            lambda: gymnasium.wrappers.TransformReward(OldStep(), float),
+            "step must return .*truncated and info",
+        ),
     ],
 )
 def test_an_environment_that_violates_gymnasiums_interface_is_rejected(

@@ -107,6 +107,8 @@ def test_another_agent_or_environment_is_rejected(tmp_path: Path) -> None:
     edit(path, lambda d: d.update(agent="ddpg"))
     with pytest.raises(RunError, match="is a run of ddpg, not of td3"):
         open_run(path, "td3", {})
+    with pytest.raises(RunError, match=r"agent must be one of ddpg, .*; got 'sac'"):
+        open_run(path, "sac", {})
     edit(path, lambda d: d.update(agent="td3"))
     with pytest.raises(RunError, match="--env: the run has Pendulum-v1, you gave Hopper-v5"):
         open_run(path, "td3", {"env": "Hopper-v5"})
@@ -159,7 +161,10 @@ def test_settings_out_of_range_or_inconsistent_are_rejected(tmp_path: Path) -> N
         ({"tau": 2.0}, r"tau must be above 0 and at most 1; got 2.0"),
         ({"replay_capacity": 3, "num_envs": 4}, r"replay_capacity must be at least num_envs \(4\)"),
         ({"seed": -1}, r"seed must be at least 0 and at most 2,147,483,647; got -1"),
-        ({"tua": 0.1, "gamma": 1}, "unknown settings: gamma, tua. Use discount. Use tau."),
+        (
+            {"tua": 0.1, "gamma": 1},
+            "unknown settings: gamma, tua. Use discount. Did you mean tau\\?",
+        ),
         ({"policy_lag": -1}, r"policy_lag must be at least 0 and at most 1; got -1"),
     ):
         with pytest.raises(RunError, match=message):

@@ -154,9 +154,11 @@ def test_a_callback_with_an_unknown_method_is_rejected(tmp_path: Path, method: s
     assert trained(tmp_path / "run", **BRIEF).finished  # the directory is not locked
 
 
-@pytest.mark.parametrize("wrong", [Callback(), Callback, [Callback]])
+@pytest.mark.parametrize("wrong", [Callback(), Callback, [Callback], [object()]])
 def test_callbacks_that_are_not_a_list_of_objects_are_rejected(wrong: Any) -> None:
-    with pytest.raises(UsageError, match=r"must be a list of objects, .*; got .*Callback"):
+    with pytest.raises(
+        UsageError, match=r"must be a list of objects .*derives from eagerly.Callback.*; got "
+    ):
         CallbackRunner(wrong)
 
 
