@@ -137,7 +137,7 @@ def test_completion_knows_commands_and_agents(tmp_path: Path) -> None:
         done = subprocess.run([EAGERLY], capture_output=True, text=True, env=environment)
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
-    assert completed("eagerly r", 1) == ["resume", "report", "runs"]
+    assert completed("eagerly r", 1) == ["resume", "record", "report", "runs"]
     assert "td3" in completed("eagerly train ", 2)
     assert "--batch-size" in completed("eagerly train td3 --batch", 3)
 
