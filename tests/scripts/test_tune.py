@@ -132,7 +132,7 @@ def test_invalid_options_are_rejected_before_anything_is_written(
 def test_finalists_are_compared_and_the_best_settings_become_a_preset() -> None:
     names = ("steps", "warmup_steps", "updates_per_call", "replay_ratio", "mode", "batch_size")
     flags = [w for n in names for w in (f"--{n.replace('_', '-')}", str(SMALL[n]))]
-    flags += ["--evaluate-every-steps", "150", "--evaluation-episodes", "1", "--hidden-sizes", "8"]
+    flags += ["--evaluate-every-steps", "100", "--evaluation-episodes", "1", "--hidden-sizes", "8"]
     more = "--trials", "3", "--jobs", "2", "--finalists", "1", "--fresh-seeds", "2"
     result = _tune(*more, *flags)
     assert result.exit_code == 0, result.output
