@@ -414,7 +414,7 @@ def test_filters_import_no_custom_agents(tmp_path: Path) -> None:
         assert result.stdout.splitlines()[2:] == ["| Ant-v5 | td3 | 0 | 1,000 | 1 | 1 |"]
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--filter", "policy_dealy=2")
     assert "no run has the setting 'policy_dealy'" in result.output
-    assert "Use policy_delay." in result.output
+    assert "Did you mean policy_delay?" in result.output
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--filter", "tau=0.005")
     assert "| Ant-v5 | missing:Agent | 0 |" in result.output
     _run(tmp_path / "newer", [1.0], agent="missing:Agent", seed=1, mine=2)
