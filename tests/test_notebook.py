@@ -116,6 +116,7 @@ def test_notebook_cells_print_only_their_results(tmp_path: Path) -> None:
         [_shown(output) for output in cell.outputs] for cell in _execute(notebook, tmp_path)
     )
     number = r"-?\d+\.?\d*(e-?\d+)?"
+    assert all(each.startswith("stdout: ") for each in program), program
     text = "".join(each.removeprefix("stdout: ") for each in program)
     assert re.fullmatch(rf"1500 {number} steps\n\[ ?{number}\]\n{number}\n", text), program
     assert executable == [repr(sys.executable)]

@@ -389,7 +389,7 @@ def test_pendulum_swings_up(name: str, tmp_path: Path) -> None:
     run = open_run(
         tmp_path / "run",
         f"tests.algorithms.{name}",
-        # With seed 0, on processors without AVX-512, CrossQ's actor saturates and stays at -583.
+        # With seed 0, on a processor without AVX-512, CrossQ's actor saturates, at -583.
         {"env": "Pendulum-v1", "steps": 8000, "seed": 1, **settings},
     )
     with Trainer(run) as trainer:

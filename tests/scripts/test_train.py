@@ -453,7 +453,8 @@ def test_a_failed_run_reports_where_it_resumes(tmp_path: Path) -> None:
     assert code == 3
     assert "starts again at step 0, because it has no checkpoint, up to step 200" in output
     assert "reward must be finite" in output
-    assert re.search(r"Correct the cause first. Resume from step 100 with .*train.py res", output)
+    assert re.search(r"Correct the cause first\. Resume from step 100 with ", output)
+    assert re.search(r"Resume from step 100 with .*train.py resume .*run", output)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

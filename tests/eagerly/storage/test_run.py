@@ -163,7 +163,7 @@ def test_settings_out_of_range_or_inconsistent_are_rejected(tmp_path: Path) -> N
         ({"seed": -1}, r"seed must be at least 0 and at most 2,147,483,647; got -1"),
         (
             {"tua": 0.1, "gamma": 1},
-            "unknown settings: gamma, tua. Use discount. Did you mean tau\\?",
+            r"unknown settings: gamma, tua\. Use discount\. Did you mean tau\?",
         ),
         ({"policy_lag": -1}, r"policy_lag must be at least 0 and at most 1; got -1"),
     ):
