@@ -51,11 +51,11 @@ QUICK := tests/buffers tests/eagerly/curves tests/eagerly/datasets tests/eagerly
     $(wildcard tests/eagerly/test_*.py) \
     $(foreach name,builder clock losses reference schedule,tests/agents/test_$(name).py) \
     $(foreach name,encoders models networks normalization sale,tests/networks/test_$(name).py) \
-    $(foreach name,environments recovery,tests/eagerly/workers/test_$(name).py) \
-    $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
+    $(foreach name,environment_groups recovery,tests/eagerly/workers/test_$(name).py) \
+    $(foreach name,calibration formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
     $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
     $(foreach name,evaluation policy_checkpoints update_budget,tests/eagerly/training/test_$(name).py)
-test-quick: install  ## Run the fast tests, in under a minute (JOBS= ARGS=)
+test-quick: install  ## Run the tests that neither train nor compile an update (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK) $(ARGS)
 
 test-long: install  ## Run the long tests, which `make test` excludes (JOBS= ARGS=)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -115,6 +116,15 @@ def test_make_targets_in_the_docs_exist() -> None:
     verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for page in PAGES:
         assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), re.M)) <= verbs, page.name
+
+
+def test_the_quick_tests_exist() -> None:
+    command = subprocess.run(
+        ["make", "-n", "test-quick"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    paths = re.findall(r"tests/\S+", command)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_each_setting_has_an_anchor_in_both_spellings(tmp_path: Path) -> None:
