@@ -57,6 +57,8 @@ SMALLER = {
     "TD3(*spaces, ": 'TD3(*spaces, mode="eager", ',
     "(2,)), actor=": '(2,)), mode="eager", actor=',
     "updates=50": "updates=2",
+    "updates_per_call=50": "updates_per_call=2",
+    "n_step=3, normalize": "hidden_sizes=(8,), n_step=3, normalize",
     "updates=10)": "updates=2)",
 }
 
