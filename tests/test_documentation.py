@@ -58,7 +58,6 @@ SMALLER = {
     "(2,)), actor=": '(2,)), mode="eager", actor=',
     "updates=50": "updates=2",
     "updates_per_call=50": "updates_per_call=2",
-    "n_step=3, normalize": "hidden_sizes=(8,), n_step=3, normalize",
     "updates=10)": "updates=2)",
 }
 
