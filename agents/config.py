@@ -26,7 +26,7 @@ class AgentConfig(AgentSettings):
     """Base class of an agent's settings. Each algorithm adds its own settings in a subclass.
 
     Attributes:
-        PRESETS: Sets of settings that belong together, by name.
+        PRESETS: Sets of settings of agent and run that belong together, by name.
         RUN_DEFAULTS: Defaults of run settings that are specific to this algorithm.
         FROM_ENVIRONMENTS: Names of the settings that environment presets may set, or None for all.
             Environment presets were tuned with TD3 and DDPG.

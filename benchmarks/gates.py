@@ -11,16 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eagerly.benchmarks.grid import (
+    ANT,
     CART_POLE,
     CART_POLE_POSITIONS,
     CART_POLE_POSITIONS_STEPS,
     CART_POLE_STEPS,
     CHEETAH,
+    EFFICIENT_STEPS,
     FLICKERING,
+    HOPPER,
     LUNAR_LANDER,
     LUNAR_LANDER_STEPS,
     MEMORIES,
     MEMORY_STEPS,
+    NEW_SEEDS,
     OFFLINE_STEPS,
     OWN_KINDS,
     OWN_STEPS,
@@ -121,6 +125,18 @@ class Gates:
                     (100_000, 8000, (0, 1)),
                     (200_000, 10_500, (0,)),
                 )
+            ),
+            *(
+                self._reached(
+                    "efficient",
+                    "td7-efficient",
+                    env,
+                    EFFICIENT_STEPS,
+                    each=goal / 2,
+                    mean=goal,
+                    seeds=NEW_SEEDS,
+                )
+                for env, goal in ((CHEETAH, 7000), (HOPPER, 2000), (WALKER, 2500), (ANT, 2000))
             ),
             # The mean return of the recorded episodes is 4382.5.
             self._reached(

@@ -56,7 +56,7 @@ def main(
 
     Parts (default: all): td3 and ddpg (compared with Stable-Baselines3), walker, solved, pendulum,
     normalization, quantization, replay, goals, td7, lag, vector, memory, flickering, discrete, own
-    (custom models), pixels, box2d, dm_control, offline, million. The parts goals, box2d and
+    (custom models), pixels, box2d, dm_control, offline, million, efficient. The parts goals, box2d and
     dm_control need the packages listed in docs/environments.md.
 
     Takes several hours, plus about 50 core-hours for million. Run the same command again to resume

@@ -32,7 +32,8 @@ from eagerly.storage.presets import DEFAULTS
 from eagerly.training.run_processes import TrainingProcess, train_command
 
 SCORES: dict[str, tuple[float, ...]] = {CHEETAH: (3000.0, 6000.0, 9000.0), HOPPER: (2000.0,)}
-OURS = {"td3": "TD3", "ddpg": "DDPG", "td7": "TD7"}
+# Names of this package's contenders: an agent, or an agent and its preset.
+OURS = {"td3": "TD3", "ddpg": "DDPG", "td7": "TD7", "td7-efficient": "TD7, `--preset efficient`"}
 PACKAGES = {"stable_baselines3": "TD3 of Stable-Baselines3", "sbx": "TD3 of SBX"}
 _FOLDER = Path(__file__).parent / "results"
 _POLL = 0.5  # seconds between two readings of CPU time and evaluations
@@ -56,8 +57,9 @@ class Attempt:
         """Returns the command, whose evaluations are written to `evaluations(folder)`."""
         if self.contender in OURS:
             given = {"env": self.env, "seed": self.seed, "steps": MILLION, "intra_op_threads": 1}
-            own = "--run-dir", str(folder / "run"), "--no-progress", "--preset", DEFAULTS
-            return train_command(self.contender, given | {"inter_op_threads": 1}, *own)
+            agent, _, preset = self.contender.partition("-")
+            own = "--run-dir", str(folder / "run"), "--no-progress", "--preset", preset or DEFAULTS
+            return train_command(agent, given | {"inter_op_threads": 1}, *own)
         words = "td3", self.env, MILLION, self.seed, folder, *default_evaluation_seeds()
         return [str(python), str(PEER_SCRIPT), "--package", self.contender, *map(str, words)]
 

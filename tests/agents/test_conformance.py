@@ -21,6 +21,7 @@ from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import ReplayBuffer, Transition
 from eagerly.settings import Setting, Settings, setting
+from eagerly.storage.run_settings import build
 from tests.helpers import (
     buffer_for,
     equal_weights,
@@ -650,11 +651,10 @@ def test_every_setting_acts(name: str, setting: Setting) -> None:
 
 @pytest.mark.parametrize("name", agent_names())
 def test_presets_are_valid_settings(name: str) -> None:
-    kind = agent_class(name)
-    for settings in kind.Config.PRESETS.values():
-        kind.Config(**settings)
-    if kind.Config.PRESETS:
-        assert kind.Config(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
+    for settings in agent_class(name).Config.PRESETS.values():
+        run, config = build(name, {"env": "Pendulum-v1", **settings}, is_new=True)
+        built = {**run.flat(), **config.flat()}
+        assert {key: built[key] for key in settings} == settings
 
 
 @pytest.mark.parametrize("name", agent_names())
