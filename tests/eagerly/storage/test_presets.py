@@ -68,6 +68,12 @@ def test_an_environment_without_a_preset_uses_and_reports_the_defaults(tmp_path:
     assert run.preset == "none for Pusher-v5: the defaults"
 
 
+def test_an_agents_preset_sets_run_settings_and_replaces_the_environments(tmp_path: Path) -> None:
+    run = _opened(tmp_path, "td7", env="Swimmer-v5", preset="efficient")
+    assert (run.agent_config.embedding_size, run.agent_config.discount) == (128, 0.99)
+    assert (run.config.warmup_steps, run.config.policy_checkpoints) == (1000, False)
+
+
 def test_given_settings_take_precedence_over_the_preset(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pendulum-v1", warmup_steps=7)
     assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)
