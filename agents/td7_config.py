@@ -13,7 +13,6 @@ from eagerly.policies.operations import ACTIVATIONS
 from eagerly.settings import Group, setting
 from eagerly.spaces import Actions, Observations
 
-
 # For runs of about 100,000 steps, at about TD3's computational cost (documentation: TD7).
 _EFFICIENT: dict[str, Any] = {
     "batch_size": 64,

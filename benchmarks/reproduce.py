@@ -56,8 +56,8 @@ def main(
 
     Parts (default: all): td3 and ddpg (compared with Stable-Baselines3), walker, solved, pendulum,
     normalization, quantization, replay, goals, td7, lag, vector, memory, flickering, discrete, own
-    (custom models), pixels, box2d, dm_control, offline, million, efficient. The parts goals, box2d and
-    dm_control need the packages listed in docs/environments.md.
+    (custom models), pixels, box2d, dm_control, offline, million, efficient. The parts goals, box2d
+    and dm_control need the packages listed in docs/environments.md.
 
     Takes several hours, plus about 50 core-hours for million. Run the same command again to resume
     after an interruption. Each completed run writes a table of its evaluations to the output
