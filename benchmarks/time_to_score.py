@@ -1,7 +1,8 @@
 """Measures the CPU time in which agents of several packages reach given returns.
 
-`python -m eagerly.benchmarks.time_to_score` trains the missing runs and writes the table
-`results/time_to_score.md`. CPU time includes startup, compilation and evaluations.
+`python -m eagerly.benchmarks.time_to_score` trains the missing runs, seed by seed, and writes the
+table `results/time_to_score.md` of the seeds whose runs are all measured. CPU time includes
+startup, compilation and evaluations.
 """
 
 from __future__ import annotations
@@ -68,6 +69,19 @@ class Attempt:
         return folder / ("run" if self.contender in OURS else "") / "evaluations.csv"
 
 
+def attempts(seed: int) -> list[Attempt]:
+    """Returns the runs with a seed."""
+    pairs = itertools.product(SCORES, OURS | PACKAGES)
+    return [Attempt(contender, env, seed) for env, contender in pairs]
+
+
+def measured_seeds(found: dict[str, Any]) -> list[int]:
+    """Returns the seeds whose runs are all measured."""
+    return [
+        seed for seed in THREE_SEEDS if all(attempt.name in found for attempt in attempts(seed))
+    ]
+
+
 def cpu_seconds(process: psutil.Process) -> float:
     """Returns the CPU time of a process and of its children, running or ended."""
     total = 0.0
@@ -132,28 +146,29 @@ def _rows(table: Path) -> list[dict[str, str]]:
 def report(found: dict[str, Any], budget: float) -> str:
     """Returns the results as Markdown."""
     columns = [(env, score) for env, scores in SCORES.items() for score in scores]
+    seeds = measured_seeds(found)
     lines = [
         "# CPU time until a return is reached",
         "",
         f"Each run ended at the highest return, or after {budget / 60:.0f} minutes of CPU time. "
-        "Every cell lists the CPU minutes of all seeds until the first evaluation of 10 episodes "
-        "that reached the return, and their median. A dash: not within this budget.",
+        "Every cell lists the CPU minutes until the first evaluation of 10 episodes that reached "
+        "the return: their median and, in parentheses, each run (seeds: "
+        f"{', '.join(map(str, seeds))}). A dash: not within this budget.",
         "",
         "| | " + " | ".join(f"{env}, {score:.0f}" for env, score in columns) + " |",
         "|---" * (1 + len(columns)) + "|",
     ]
     for contender, name in (OURS | PACKAGES).items():
-        cells = [_cell(found, contender, env, str(score)) for env, score in columns]
+        cells = [_cell(found, contender, env, str(score), seeds) for env, score in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _cell(found: dict[str, Any], contender: str, env: str, score: str) -> str:
+def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: list[int]) -> str:
     times = []
-    for seed in THREE_SEEDS:
-        if (one := found.get(Attempt(contender, env, seed).name)) is None:
-            return "not measured"
-        times.append(one["reached"].get(score, {}).get("cpu_seconds", float("inf")) / 60)
+    for seed in seeds:
+        reached = found[Attempt(contender, env, seed).name]["reached"]
+        times.append(reached.get(score, {}).get("cpu_seconds", float("inf")) / 60)
     shown = [
         "–" if each == float("inf") else f"{each:.1f}"
         for each in (*times, statistics.median(times))
@@ -182,8 +197,11 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
     """Trains the missing runs and writes the tables. SIGTERM ends the current runs."""
     path = _FOLDER / "time_to_score.json"
     saved: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    if saved.get("budget_minutes", budget) != budget:
-        raise click.UsageError(f"{path} has another budget: delete it to measure again")
+    here = {"budget_minutes": budget, "jobs": jobs, "machine": machine()}
+    if saved and (unlike := [name for name in here if saved[name] != here[name]]):
+        raise click.UsageError(
+            f"{path} was measured with another {' and '.join(unlike)}: delete it to start again"
+        )
     found: dict[str, Any] = saved.get("runs", {})
     python = peers_python(peers, say)
     stopping, writing = threading.Event(), threading.Lock()
@@ -201,17 +219,13 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
         minutes = (time.monotonic() - began) / 60
         with writing:
             found[attempt.name] = made
-            document = {"budget_minutes": budget, "jobs": jobs, "machine": machine(), "runs": found}
-            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            path.with_suffix(".md").write_text(report(found, 60 * budget), encoding="utf-8")
+            path.write_text(json.dumps(here | {"runs": found}, indent=1) + "\n", encoding="utf-8")
+            if measured_seeds(found):
+                path.with_suffix(".md").write_text(report(found, 60 * budget), encoding="utf-8")
         say(f"{attempt.name}: {made} ({minutes:.0f} minutes)")
 
-    attempts = [
-        Attempt(contender, env, seed)
-        for seed, env, contender in itertools.product(THREE_SEEDS, SCORES, OURS | PACKAGES)
-    ]
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(run, attempts))
+        list(pool.map(run, [attempt for seed in THREE_SEEDS for attempt in attempts(seed)]))
     if stopping.is_set():
         sys.exit(143)
 
