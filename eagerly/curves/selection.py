@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,7 +69,7 @@ class Selection:
 
         Raises:
             RunError: As in `read_groups`; also if no point is left, a label to rename does not
-                exist, or renaming would give two labels the same name.
+                exist, or renaming would give two labels of an environment the same name.
         """
         until, rename = self.until, self.rename or {}
         groups = read_groups(
@@ -93,9 +94,14 @@ class Selection:
         labels = sorted({group.label for group in groups})
         if unknown := sorted(rename.keys() - set(labels)):
             raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
-        renamed = [rename.get(label, label) for label in labels]
-        if len(set(renamed)) < len(labels):
-            raise UsageError(f"different labels must have different names; got {renamed}")
+        before = {(group.env, group.label) for group in groups}
+        names = Counter((env, rename.get(label, label)) for env, label in before)
+        for (env, name), count in names.items():
+            if count > 1:
+                raise UsageError(
+                    f"different labels must have different names in {env}; got {name!r} {count} "
+                    "times"
+                )
         return [
             replace(group, label=rename.get(group.label, group.label), score_last=self.score_last)
             for group in groups

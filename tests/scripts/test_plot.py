@@ -303,6 +303,9 @@ def test_labels_can_be_renamed(tables: Path) -> None:
     assert "Comparison with Stable-Baselines3 (" in result.output
     assert "different labels must have different names" in _plot(*words, "td3", "sb3-td3").output
     assert "the label to rename must be one of ['sb3-td3'," in _plot(*words, "x", "y").output
+    one_name = _plot(*words, "td3-8-environments", "td3").output  # in another environment
+    assert "| Ant-v5 | td3 | 0 |" in one_name
+    assert "| Walker2d-v5 | td3 | 0, 1, 2 |" in one_name
 
 
 def test_time_is_an_axis_if_it_was_recorded(tables: Path) -> None:
