@@ -102,7 +102,7 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	$(PLOT) $(foreach env,HalfCheetah Hopper,$(foreach agent,td7 td3,$(LEARNING)/$(agent)-$(env)-v5-*.csv)) \
 	    --until 100000 --rename td7 TD7 --rename td3 TD3 -o docs/pictures/td7.png
 	$(PLOT) $(LEARNING)/td7-efficient-*-v5-[5-9].csv $(LEARNING)/td3-Humanoid-v5-*.csv \
-	    $(LEARNING)/td3-million-[!H]*.csv $(LEARNING)/td3-million-Half*.csv --until 100000 \
+	    $(LEARNING)/td3-million-[!H]*.csv $(LEARNING)/td3-million-H[ao]*.csv --until 100000 \
 	    --rename td7-efficient "TD7, efficient" --rename td3-million TD3 --rename td3 TD3 \
 	    -o docs/pictures/efficient.png
 	$(PLOT) $(LEARNING)/ddpg-HalfCheetah-v5-*.csv $(LEARNING)/sb3-ddpg-HalfCheetah-v5-*.csv \
