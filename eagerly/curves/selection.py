@@ -95,7 +95,7 @@ class Selection:
         if unknown := sorted(rename.keys() - set(labels)):
             raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
         before = {(group.env, group.label) for group in groups}
-        names = Counter((env, rename.get(label, label)) for env, label in before)
+        names = Counter((env, rename.get(label, label)) for env, label in sorted(before))
         for (env, name), count in names.items():
             if count > 1:
                 raise UsageError(
