@@ -94,18 +94,18 @@ class Selection:
         labels = sorted({group.label for group in groups})
         if unknown := sorted(rename.keys() - set(labels)):
             raise UsageError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
-        before = {(group.env, group.label) for group in groups}
-        names = Counter((env, rename.get(label, label)) for env, label in sorted(before))
+        groups = [
+            replace(group, label=rename.get(group.label, group.label), score_last=self.score_last)
+            for group in groups
+        ]
+        names = Counter((group.env, group.label) for group in groups)
         for (env, name), count in names.items():
             if count > 1:
                 raise UsageError(
                     f"different labels must have different names in {env}; got {name!r} {count} "
                     "times"
                 )
-        return [
-            replace(group, label=rename.get(group.label, group.label), score_last=self.score_last)
-            for group in groups
-        ]
+        return groups
 
     @property
     def reference(self) -> str:
