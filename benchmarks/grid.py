@@ -67,6 +67,24 @@ MILLION, LOCOMOTION = 1_000_000, (CHEETAH, HOPPER, WALKER, ANT)
 # Runs with the preset `efficient` of TD7. Its settings were chosen with seed 0, and five new
 # seeds decide about the gates.
 EFFICIENT_STEPS, NEW_SEEDS = 100_000, (5, 6, 7, 8, 9)
+# Components of other sample-efficient methods, by label: alone, and all together with each kind of
+# exploration noise.
+_COMPONENTS: dict[str, dict[str, Any]] = {
+    "td3-normalized-rewards": {"normalize_rewards": True},
+    "td3-normalized": {"normalize_observations": True},
+    "td3-3-steps": {"n_step": 3},
+    "td3-layer-norm": {"layer_norm": True},
+}
+_HELD: dict[str, Any] = {"exploration": "held", "exploration_noise": 0.2}
+_COMBINED: dict[str, Any] = {"warmup_steps": 5000, "exploration_noise": 0.2}
+_COMBINED |= {name: value for each in _COMPONENTS.values() for name, value in each.items()}
+COMPONENTS: dict[str, dict[str, Any]] = {
+    "td3-combined": _COMBINED,
+    "td3-combined-held": _COMBINED | _HELD,
+    "td3-combined-ornstein-uhlenbeck": _COMBINED | {"exploration": "ornstein_uhlenbeck"},
+    "td3-held": _HELD,
+    **_COMPONENTS,
+}
 # Rounds of 25 steps in four environments that act independently.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
 # All supported kinds of custom models. PyTorch models need the extra `torch`.
@@ -434,5 +452,11 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 )
             ),
             *cells("td3", HUMANOID, EFFICIENT_STEPS, three),
+        ],
+        "components": [
+            cell
+            for env in (HOPPER, ANT)
+            for label, settings in COMPONENTS.items()
+            for cell in cells(label, env, EFFICIENT_STEPS, three, **settings)
         ],
     }
