@@ -67,17 +67,17 @@ MILLION, LOCOMOTION = 1_000_000, (CHEETAH, HOPPER, WALKER, ANT)
 # Runs with the preset `efficient` of TD7. Its settings were chosen with seed 0, and five new
 # seeds decide about the gates.
 EFFICIENT_STEPS, NEW_SEEDS = 100_000, (5, 6, 7, 8, 9)
-# Components of other sample-efficient methods, by label: alone, and all together with each kind of
-# exploration noise.
+# Components of other sample-efficient methods, by label: one at a time, and all together with each
+# kind of exploration noise.
 _COMPONENTS: dict[str, dict[str, Any]] = {
     "td3-normalized-rewards": {"normalize_rewards": True},
     "td3-normalized": {"normalize_observations": True},
-    "td3-3-steps": {"n_step": 3},
+    "td3-3-steps": REPLAY["td3-3-steps"],
     "td3-layer-norm": {"layer_norm": True},
 }
 _HELD: dict[str, Any] = {"exploration": "held", "exploration_noise": 0.2}
-_COMBINED: dict[str, Any] = {"warmup_steps": 5000, "exploration_noise": 0.2}
-_COMBINED |= {name: value for each in _COMPONENTS.values() for name, value in each.items()}
+_COMBINED = {name: value for each in _COMPONENTS.values() for name, value in each.items()}
+_COMBINED |= {"warmup_steps": 5000, "exploration_noise": 0.2}
 COMPONENTS: dict[str, dict[str, Any]] = {
     "td3-combined": _COMBINED,
     "td3-combined-held": _COMBINED | _HELD,
