@@ -85,6 +85,8 @@ COMPONENTS: dict[str, dict[str, Any]] = {
     "td3-held": _HELD,
     **_COMPONENTS,
 }
+# Most observations of Ant-v5 are contact forces, which normalization without a floor enlarges.
+_FLOOR: dict[str, Any] = {"normalize_observations": True, "normalization_floor": 1.0}
 # Rounds of 25 steps in four environments that act independently.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
 # All supported kinds of custom models. PyTorch models need the extra `torch`.
@@ -454,9 +456,12 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             *cells("td3", HUMANOID, EFFICIENT_STEPS, three),
         ],
         "components": [
-            cell
-            for env in (HOPPER, ANT)
-            for label, settings in COMPONENTS.items()
-            for cell in cells(label, env, EFFICIENT_STEPS, three, **settings)
+            *(
+                cell
+                for env in (HOPPER, ANT)
+                for label, settings in COMPONENTS.items()
+                for cell in cells(label, env, EFFICIENT_STEPS, three, **settings)
+            ),
+            *cells("td3-normalized-floor", ANT, EFFICIENT_STEPS, three, **_FLOOR),
         ],
     }
