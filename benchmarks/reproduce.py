@@ -56,13 +56,13 @@ def main(
 
     Parts (default: all): td3 and ddpg (compared with Stable-Baselines3), walker, solved, pendulum,
     normalization, quantization, replay, goals, td7, lag, vector, memory, flickering, discrete, own
-    (custom models), pixels, box2d, dm_control, offline, million, efficient. The parts goals, box2d
-    and dm_control need the packages listed in docs/environments.md.
+    (custom models), pixels, box2d, dm_control, offline, million, efficient, components. The parts
+    goals, box2d and dm_control need the packages listed in docs/environments.md.
 
-    Takes several hours, plus about 50 core-hours for million. Run the same command again to resume
-    after an interruption. Each completed run writes a table of its evaluations to the output
-    folder. At the end, all gates are checked and written to gates.md. The exit code is 1 if a gate
-    of the selected parts fails, or if it cannot be decided because runs are missing.
+    All parts together take about 100 core-hours, 40 of them for million. Run the same command again
+    to resume after an interruption. Each completed run writes a table of its evaluations to the
+    output folder. At the end, all gates are checked and written to gates.md. The exit code is 1 if
+    a gate of the selected parts fails, or if it cannot be decided because runs are missing.
     """
     from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table
     from eagerly.benchmarks.measuring import peers_python
