@@ -26,7 +26,7 @@ import click
 import psutil
 
 from eagerly.benchmarks.grid import CHEETAH, HOPPER, MILLION, THREE_SEEDS
-from eagerly.benchmarks.measuring import machine, peers_python
+from eagerly.benchmarks.measuring import PEERS, machine, peers_python
 from eagerly.benchmarks.reproduction import ONE_THREAD, PEER_SCRIPT, default_evaluation_seeds
 from eagerly.scripts.output import say
 from eagerly.storage.presets import DEFAULTS
@@ -143,17 +143,25 @@ def _rows(table: Path) -> list[dict[str, str]]:
     return list(csv.DictReader([line for line in lines if line.endswith("\n")]))
 
 
-def report(found: dict[str, Any], budget: float) -> str:
+def report(found: dict[str, Any], conditions: dict[str, Any]) -> str:
     """Returns the results as Markdown."""
+    host = conditions["machine"]
+    versions = [f"{package} {version}" for package, version in host["versions"].items()]
+    versions += [requirement.replace("==", " ") for requirement in PEERS[:3]]
     columns = [(env, score) for env, scores in SCORES.items() for score in scores]
     seeds = measured_seeds(found)
     lines = [
         "# CPU time until a return is reached",
         "",
-        f"Each run ended at the highest return, or after {budget / 60:.0f} minutes of CPU time. "
-        "Every cell lists the CPU minutes until the first evaluation of 10 episodes that reached "
-        "the return: their median and, in parentheses, each run (seeds: "
-        f"{', '.join(map(str, seeds))}). A dash: not within this budget.",
+        f"Each run ended at the highest return, or after {conditions['budget_minutes']:.0f} "
+        "minutes of CPU time. The cells contain the CPU minutes up to the first evaluation of 10 "
+        "episodes that reached the return"
+        + (", as the median and, in parentheses, for each run" if len(seeds) > 1 else "")
+        + f", with seed {', '.join(map(str, seeds))}. A dash means: not within this budget. "
+        "Evaluations are 5000 steps apart. CPU time includes startup, compilation and evaluations. "
+        "Each run has one thread. Agents of this package use their default settings, or the "
+        "preset named below instead of that of the environment. The other packages use the "
+        "settings of TD3.",
         "",
         "| | " + " | ".join(f"{env}, {score:.0f}" for env, score in columns) + " |",
         "|---" * (1 + len(columns)) + "|",
@@ -161,7 +169,11 @@ def report(found: dict[str, Any], budget: float) -> str:
     for contender, name in (OURS | PACKAGES).items():
         cells = [_cell(found, contender, env, str(score), seeds) for env, score in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    about = (
+        f"{host['processor']} ({', '.join(host['vectors'])}), {host['cores']} cores, "
+        f"{conditions['jobs']} runs at the same time. {', '.join(versions)}."
+    )
+    return "\n".join([*lines, "", about, ""])
 
 
 def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: list[int]) -> str:
@@ -169,11 +181,11 @@ def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: li
     for seed in seeds:
         reached = found[Attempt(contender, env, seed).name]["reached"]
         times.append(reached.get(score, {}).get("cpu_seconds", float("inf")) / 60)
-    shown = [
+    middle, *shown = [
         "–" if each == float("inf") else f"{each:.1f}"
-        for each in (*times, statistics.median(times))
+        for each in (statistics.median(times), *times)
     ]
-    return f"**{shown[-1]}** ({', '.join(shown[:-1])})"
+    return f"{middle} ({', '.join(shown)})" if len(times) > 1 else middle
 
 
 @click.command()
@@ -198,10 +210,12 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
     path = _FOLDER / "time_to_score.json"
     saved: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     here = {"budget_minutes": budget, "jobs": jobs, "machine": machine()}
-    if saved and (unlike := [name for name in here if saved[name] != here[name]]):
-        raise click.UsageError(
-            f"{path} was measured with another {' and '.join(unlike)}: delete it to start again"
-        )
+    for name, value in here.items():
+        if saved and saved[name] != value:
+            raise click.UsageError(
+                f"{path} was measured with {name.replace('_', ' ')} {saved[name]}, not {value}. "
+                "Continue with the same, or delete the file to start again"
+            )
     found: dict[str, Any] = saved.get("runs", {})
     python = peers_python(peers, say)
     stopping, writing = threading.Event(), threading.Lock()
@@ -221,7 +235,7 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
             found[attempt.name] = made
             path.write_text(json.dumps(here | {"runs": found}, indent=1) + "\n", encoding="utf-8")
             if measured_seeds(found):
-                path.with_suffix(".md").write_text(report(found, 60 * budget), encoding="utf-8")
+                path.with_suffix(".md").write_text(report(found, here), encoding="utf-8")
         say(f"{attempt.name}: {made} ({minutes:.0f} minutes)")
 
     with ThreadPoolExecutor(jobs) as pool:
