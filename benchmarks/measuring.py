@@ -204,9 +204,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def conditions(found: dict[str, Any]) -> list[str]:
-    """Returns the machine, versions and protocol of a table as Markdown."""
-    host = found["machine"]
+def machine_text(host: dict[str, Any], peers: dict[str, str]) -> str:
+    """Returns a result of `machine` and the versions of the peers' packages as a line of text."""
     # On cloud machines, the model name may contain only the vendor of the CPU.
     about = "; ".join(
         filter(
@@ -217,16 +216,25 @@ def conditions(found: dict[str, Any]) -> list[str]:
             ),
         )
     )
+    versions = ", ".join(
+        f"{name} {version}" for name, version in (host["versions"] | peers).items()
+    )
+    return (
+        f"{host['processor']}{f' ({about})' if about else ''}, {host['cores']} cores, "
+        f"{host['memory_gib']} GiB. Python {host['python']}, {versions}."
+    )
+
+
+def conditions(found: dict[str, Any]) -> list[str]:
+    """Returns the machine, versions and protocol of a table as Markdown."""
     parts = [part for part in (found, *found.values()) if isinstance(part, dict) and "runs" in part]
     results = [result for part in parts for runs in part["runs"].values() for result in runs]
     peers = {key: str(r[key]) for r in results for key in _PEERS_TOLD if key in r}
     threads = sorted({str(r["threads"]) for r in results if "threads" in r})
     loud = sum(r["load_of_others"] > QUIET for r in results)
     text = [
-        f"{found['date']}, {host['processor']}{f' ({about})' if about else ''}, "
-        f"{host['cores']} cores, {host['memory_gib']} GiB. Python {host['python']}, "
-        + ", ".join(f"{name} {version}" for name, version in (host["versions"] | peers).items())
-        + ". TensorFlow has 2 intra-op and 2 inter-op threads unless stated otherwise"
+        f"{found['date']}, {machine_text(found['machine'], peers)} "
+        "TensorFlow has 2 intra-op and 2 inter-op threads unless stated otherwise"
         + (f"; PyTorch threads: {', '.join(threads)}." if threads else "."),
         "",
         f"Rounds: {found['rounds']}. In each round, every program runs once, in a fresh process. "

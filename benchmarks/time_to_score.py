@@ -26,7 +26,7 @@ import click
 import psutil
 
 from eagerly.benchmarks.grid import CHEETAH, HOPPER, MILLION, THREE_SEEDS
-from eagerly.benchmarks.measuring import PEERS, machine, peers_python
+from eagerly.benchmarks.measuring import PEERS, machine, machine_text, peers_python
 from eagerly.benchmarks.reproduction import ONE_THREAD, PEER_SCRIPT, default_evaluation_seeds
 from eagerly.scripts.output import say
 from eagerly.storage.presets import DEFAULTS
@@ -145,9 +145,6 @@ def _rows(table: Path) -> list[dict[str, str]]:
 
 def report(found: dict[str, Any], conditions: dict[str, Any]) -> str:
     """Returns the results as Markdown."""
-    host = conditions["machine"]
-    versions = [f"{package} {version}" for package, version in host["versions"].items()]
-    versions += [requirement.replace("==", " ") for requirement in PEERS[:3]]
     columns = [(env, score) for env, scores in SCORES.items() for score in scores]
     seeds = measured_seeds(found)
     lines = [
@@ -159,9 +156,9 @@ def report(found: dict[str, Any], conditions: dict[str, Any]) -> str:
         + (", as the median and, in parentheses, for each run" if len(seeds) > 1 else "")
         + f", with seed {', '.join(map(str, seeds))}. A dash means: not within this budget. "
         "Evaluations are 5000 steps apart. CPU time includes startup, compilation and evaluations. "
-        "Each run has one thread. Agents of this package use their default settings, or the "
-        "preset named below instead of that of the environment. The other packages use the "
-        "settings of TD3.",
+        f"Each run has one thread. {conditions['jobs']} runs were made at the same time. Agents of "
+        "this package use their default settings, or the preset named below instead of that of "
+        "the environment. The other packages use the settings of TD3.",
         "",
         "| | " + " | ".join(f"{env}, {score:.0f}" for env, score in columns) + " |",
         "|---" * (1 + len(columns)) + "|",
@@ -169,11 +166,8 @@ def report(found: dict[str, Any], conditions: dict[str, Any]) -> str:
     for contender, name in (OURS | PACKAGES).items():
         cells = [_cell(found, contender, env, str(score), seeds) for env, score in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    about = (
-        f"{host['processor']} ({', '.join(host['vectors'])}), {host['cores']} cores, "
-        f"{conditions['jobs']} runs at the same time. {', '.join(versions)}."
-    )
-    return "\n".join([*lines, "", about, ""])
+    peers = dict(each.replace("[mujoco]", "").split("==") for each in conditions["peers"])
+    return "\n".join([*lines, "", machine_text(conditions["machine"], peers), ""])
 
 
 def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: list[int]) -> str:
@@ -209,7 +203,7 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
     """Trains the missing runs and writes the tables. SIGTERM ends the current runs."""
     path = _FOLDER / "time_to_score.json"
     saved: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    here = {"budget_minutes": budget, "jobs": jobs, "machine": machine()}
+    here = {"budget_minutes": budget, "jobs": jobs, "machine": machine(), "peers": list(PEERS)}
     for name, value in here.items():
         if saved and saved[name] != value:
             raise click.UsageError(
