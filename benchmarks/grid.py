@@ -472,7 +472,7 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                     env,
                     EFFICIENT_STEPS,
                     three,
-                    **(TD7Config.PRESETS["efficient"] | TD7_COMBINED),
+                    **{**TD7Config.PRESETS["efficient"], **TD7_COMBINED},
                 )
             ),
             # Most observations of Ant-v5 are contact forces, which normalization without a floor
