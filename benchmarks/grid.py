@@ -83,6 +83,7 @@ COMPONENTS: dict[str, dict[str, Any]] = {
     "td3-combined-held": _COMBINED | _HELD,
     "td3-combined-ornstein-uhlenbeck": _COMBINED | {"exploration": "ornstein_uhlenbeck"},
     "td3-held": _HELD,
+    "td3-3-steps-held": _COMPONENTS["td3-3-steps"] | _HELD,
     **_COMPONENTS,
 }
 # TD7 normalizes within its networks, so it has no layer norm.
