@@ -85,10 +85,12 @@ COMPONENTS: dict[str, dict[str, Any]] = {
     "td3-held": _HELD,
     "td3-3-steps-held": _COMPONENTS["td3-3-steps"] | _HELD,
     **_COMPONENTS,
-}
-# TD7 normalizes within its networks, so it has no layer norm.
-TD7_COMBINED: dict[str, Any] = {
-    name: value for name, value in (_COMBINED | _HELD).items() if name != "layer_norm"
+    # TD7 normalizes within its networks, so it has no layer norm.
+    "td7-efficient-combined": {
+        name: value
+        for name, value in {**TD7Config.PRESETS["efficient"], **_COMBINED, **_HELD}.items()
+        if name != "layer_norm"
+    },
 }
 # Rounds of 25 steps in four environments that act independently.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
@@ -464,17 +466,6 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 for env in (HOPPER, ANT)
                 for label, settings in COMPONENTS.items()
                 for cell in cells(label, env, EFFICIENT_STEPS, three, **settings)
-            ),
-            *(
-                cell
-                for env in (HOPPER, ANT)
-                for cell in cells(
-                    "td7-efficient-combined",
-                    env,
-                    EFFICIENT_STEPS,
-                    three,
-                    **{**TD7Config.PRESETS["efficient"], **TD7_COMBINED},
-                )
             ),
             # Most observations of Ant-v5 are contact forces, which normalization without a floor
             # enlarges.
