@@ -81,6 +81,7 @@ RUN_NAMES: dict[str, tuple[str, ...]] = {
     "evaluation_interval": ("evaluate_every_steps",),
     "exp_name": ("run_dir",),
     "frame_stack": ("wrapper",),
+    "gpu": ("device",),
     "gradient_steps": ("replay_ratio",),
     "learning_starts": ("warmup_steps",),
     "log_freq": ("summarize_every_steps",),
@@ -132,6 +133,9 @@ _ELSEWHERE = {
     "n_trials": "Use eagerly tune.",
     "optimize": "Use eagerly tune.",
     "policy": "Omit it: hidden_sizes and activation define the networks.",
+    "render": "Use eagerly evaluate --render, or video_every_steps.",
+    "resume": "Use eagerly resume, or repeat the command with the same run_dir.",
+    "tensorboard": "Omit it: the curves are always written, into run_dir.",
     "trained_agent": "Use eagerly resume, or init_from for a new run.",
 }
 # Additions to the suggestion.
@@ -212,10 +216,17 @@ def environment_suggestion(package: str, name: str, known: Iterable[str]) -> str
             f"{name} is a class: register an id for it with gymnasium.register('{name}-v0', "
             f"{name}), or pass the class itself in Python"
         )
-    ids = {each.lower(): each for each in known}
+    newest = {each.rpartition("-v")[0] or each: each for each in sorted(known, key=_version)}
+    ids = {each.lower(): each for each in newest.values()}
     before, cutoff = (f"{package}:", 0.8) if package else ("", 0.6)
     near = [before + ids[i] for i in difflib.get_close_matches(name.lower(), ids, 3, cutoff)]
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     if package:
         return hint or f"{package} was imported, but registered no such id with gymnasium.register"
     return hint + "Use package:id if a package registers it."
+
+
+def _version(name: str) -> int:
+    """Returns the version at the end of an id, or -1 without one."""
+    version = name.rpartition("-v")[2]
+    return int(version) if version.isdecimal() else -1

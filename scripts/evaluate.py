@@ -161,12 +161,13 @@ def _print_json(evaluation: Any, step: int, about: dict[str, Any]) -> None:
 
 def _print(evaluation: Any, step: int, about: dict[str, Any]) -> None:
     figures, episodes = evaluation.summary(), len(evaluation.returns)
+    noun = "episode" if episodes == 1 else "episodes"
     mean, deviation, least, most = (
         format_return(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
     )
     echo(
         f"{about['which']} policy of {about['run_dir']} (step {step}): return {mean} ± {deviation} "
-        f"over {episodes} episodes of {about['env']}, min {least}, max {most}, mean length "
+        f"over {episodes} {noun} of {about['env']}, min {least}, max {most}, mean length "
         f"{figures['length_mean']:.0f}"
     )
     for name, value in evaluation.info_means().items():

@@ -19,7 +19,7 @@ from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
 from eagerly.settings import NONE, Setting, Settings, flag_name
 from eagerly.storage.config import RunConfig
-from eagerly.storage.run_settings import format_setting
+from eagerly.storage.run_settings import agents_with, format_setting
 
 
 def _reader(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -117,6 +117,9 @@ class SettingsCommand(Command):
             help="Show all settings and exit.",
         )
         self.params.append(option)
+
+    def suggestion(self, name: str, options: Mapping[str, str]) -> str:
+        return agents_with(name) or super().suggestion(name, options)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes one section per group. Without blank lines, the basic options fit on a page."""

@@ -53,7 +53,6 @@ from eagerly.storage.evaluations import Results
 from eagerly.storage.presets import (
     DEFAULTS,
     OF_THE_ENVIRONMENT,
-    SUFFIX,
     presets,
     read_settings_file,
 )
@@ -63,11 +62,10 @@ from eagerly.training.signals import StopSignals
 
 
 class _Preset(click.Choice[str]):
-    """The name of a preset, or a TOML file."""
+    """The name of a preset, which the shell can complete, or a TOML file; `open_run` checks it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        is_file = str(value).endswith(SUFFIX)
-        return str(value) if is_file else super().convert(value, param, ctx)
+        return str(value)
 
 
 class _Commands(AgentCommands):

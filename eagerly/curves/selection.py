@@ -129,7 +129,7 @@ class Selection:
             return []
         labels = sorted({group.label for group in groups})
         if self.reference not in labels:
-            raise UsageError(f"baseline must be one of {labels}; got {self.baseline!r}")
+            raise UsageError(f"baseline must be one of {', '.join(labels)}; got {self.baseline!r}")
         # The success rates of random policies are unknown, so success rates are not normalized.
         zeros: dict[str, float] | None = None if self.metric == "return" else {}
         found = compare(groups, self.reference, zeros)

@@ -109,14 +109,20 @@ class Policy:
             mask = None if action_mask is None else self._actions.mask(action_mask)
             rows = self._observations.flatten(observation, mask)
         else:
-            rows = np.asarray(observation, np.float32)
+            try:
+                rows = np.asarray(observation, np.float32)
+            except (TypeError, ValueError) as error:
+                more = ": reset() and step() return more than the observation"
+                hint = more if isinstance(observation, tuple) else ""
+                raise self._unfit(f"{type(observation).__name__}{hint}") from error
             if rows.ndim not in (1, 2) or rows.shape[-1] != self.observation_size:
-                size = self.observation_size
-                raise ValueError(
-                    f"observation must have shape [{size}] or [N, {size}]; got {rows.shape}"
-                )
+                raise self._unfit(rows.shape)
         single = rows.ndim == 1
         return rows[np.newaxis] if single else rows, single
+
+    def _unfit(self, got: object) -> ValueError:
+        size = self.observation_size
+        return ValueError(f"observation must have shape [{size}] or [N, {size}]; got {got}")
 
     def _to_environment(self, actions: np.ndarray, single: bool) -> Any:
         """Converts actions `[N, A]` to the format of the environment."""

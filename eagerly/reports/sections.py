@@ -88,7 +88,10 @@ def settings_section(report: Report, swatches: Swatches) -> Html:
         for g in groups
     ]
     rows = [[element("code", name), *cells] for name, cells in found]
-    what = "A dash means that the runs do not have the setting."
+    what = (
+        "Settings that only one algorithm has are listed if they differ between its runs. A dash "
+        "means that the runs do not have the setting."
+    )
     if omitted := len(report.groups) - len(groups):
         what += f" The table cannot show {counted(omitted, 'further group')}."
     return joined([element("p", what), table("Settings", ("setting", *head), [("", rows)])])

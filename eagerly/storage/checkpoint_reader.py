@@ -136,15 +136,15 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # another process removed it during the reading
                 return newest_checkpoint(path, with_replay=with_replay)
-            _log.warning(f"{path / folder} is damaged ({error}): using the previous one")
+            _log.warning(f"{path / folder} is damaged ({error}) and not used")
             continue
         except OSError as error:
             raise RunError(f"{path / folder} cannot be read: {error}") from error
         return Checkpoint(files, manifest)
     if folders:
         raise RunError(
-            f"{path} has no intact checkpoint and cannot be resumed: start a new run in another "
-            "--run-dir"
+            f"{path} has no intact checkpoint: restore the directory from a copy, or start a new "
+            "run in another --run-dir"
         )
     return None
 
@@ -157,8 +157,9 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, list[str]]:
         `finished_by`.
 
     Raises:
-        RunError: If `newest_checkpoint` fails, another process holds the lock, or settings of a
-            finished run are overridden, which would have no effect.
+        RunError: If `newest_checkpoint` fails, another process holds the lock, `steps` was reduced
+            below those already made, or settings of a finished run are overridden, which would have
+            no effect.
     """
     if run.is_new:
         return None, []
@@ -166,9 +167,17 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, list[str]]:
     newest = newest_checkpoint(run.path)
     if newest is None:
         return None, []
+    steps, total = newest.manifest.steps, run.config.steps
+    saved = newest.manifest.config.get("settings")
+    # A run that completes a round may have more steps than its unchanged total.
+    if total < steps and not (isinstance(saved, dict) and saved.get("steps") == total):
+        raise UsageError(
+            f"{run.path} already has {steps} steps: --steps is the total of a run and must be at "
+            f"least {steps}; got {total}"
+        )
     reached = finished_by(run.path, newest.manifest, run.config, run.last_override)
     if reached and run.overridden:
-        steps, flags = newest.manifest.steps, " and ".join(map(flag_name, reached))
+        flags = " and ".join(map(flag_name, reached))
         instead = " (none removes the target)" if "stop_at_return" in reached else ""
         raise UsageError(
             f"{run.path} is finished: it has {steps} steps and reached its {flags}. Overrides "

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from eagerly.agents import config_class
+from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError, UsageError
 from eagerly.settings import NONE, Setting, flag_name
 from eagerly.storage.documents import read_toml
@@ -218,7 +218,9 @@ def with_preset(
         name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
     if name not in known:
         names = ", ".join([OF_THE_ENVIRONMENT, *known, "or a .toml file"])
-        raise UsageError(f"preset must be one of {names}; got {name!r}")
+        owners = [other for other in agent_names() if name in presets(other)]
+        hint = f", a preset of {' and '.join(owners)}" if owners else ""
+        raise UsageError(f"preset must be one of {names}; got {name!r}{hint}")
     under = known[name]
     both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})
     rest = {n: value for n, value in under.items() if n not in settings}

@@ -105,9 +105,13 @@ def _hint(name: str, known: Collection[str]) -> str:
     """Returns a sentence that helps with an unknown setting, or ""."""
     if name in agent_names():
         return f"{name} is an agent."
-    if owners := [agent for agent in agent_names() if name in config_class(agent).SETTINGS]:
-        return f"{name} is a setting of {' and '.join(owners)}."
-    return suggestion(name, {*known, "run_dir"} - {name})
+    return agents_with(name) or suggestion(name, {*known, "run_dir"} - {name})
+
+
+def agents_with(name: str) -> str:
+    """Returns a sentence that names the agents with a setting, or ""."""
+    owners = [agent for agent in agent_names() if name in config_class(agent).SETTINGS]
+    return f"{name} is a setting of {' and '.join(owners)}." if owners else ""
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:

@@ -115,6 +115,8 @@ def test_a_new_run_directory_is_created_by_default(
             ["--env", "Long-v0", "--gama", "1"],
             r"No such option '--gama'\. Did you mean --discount\?",
         ),
+        (["--env", "Long-v0", "--embedding-size", "3"], "embedding_size is a setting of td7"),
+        (["--env", "Long-v0", "--resume"], "Use eagerly resume"),
         (["--env", "Long-v0", "--gamma", "1"], r"No such option '--gamma'\. Use --discount\."),
     ],
 )
@@ -390,7 +392,8 @@ def test_options_override_a_preset_and_the_same_command_resumes(
     assert code == 2
     assert "--batch-size: the run has 64, you gave 256" in output
     assert invoke(train.main, "ddpg", "--preset", "best")[0] == 2
-    assert "is not one of" in invoke(train.main, "td3", "--preset", "our")[1]
+    other = invoke(train.main, "td3", "--env", "Long-v0", "--preset", "our")
+    assert (other[0], "got 'our', a preset of ddpg" in other[1]) == (2, True)
 
 
 def test_a_setting_without_effect_is_rejected(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ class Callable:
 
 
 def test_an_unknown_id_is_reported_with_similar_ids() -> None:
-    with pytest.raises(
-        RunError, match=r"unknown environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
-    ):
-        environment_maker("HalfCheeta-v5")
+    with pytest.raises(RunError, match=r"environment 'HalfCheeta-v4'. Did you mean HalfCheetah-v5"):
+        environment_maker("HalfCheeta-v4")
+    with pytest.raises(RunError, match=r"Did you mean Hopper-v5\? Use"):
+        environment_maker("Hoper-v3")
 
 
 def test_a_missing_package_is_named() -> None:

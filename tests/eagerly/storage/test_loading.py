@@ -121,7 +121,7 @@ def test_actions_are_in_the_environments_units_for_one_or_many_observations(
         np.testing.assert_allclose(one, action, rtol=1e-5, atol=1e-6)
         assert toys.Counting.action_space.contains(one)
     assert (policy.observation_size, policy.action_size, policy.steps) == (2, 2, 200)
-    for wrong in (np.zeros(3), np.zeros((2, 3)), np.zeros((1, 1, 2)), 1.0):
+    for wrong in (np.zeros(3), np.zeros((2, 3)), np.zeros((1, 1, 2)), 1.0, (np.zeros(2), {})):
         with pytest.raises(ValueError, match=r"observation must have shape \[2\] or \[N, 2\]; got"):
             policy(wrong)
     with pytest.raises(FloatingPointError, match="observation must be finite; got"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import eagerly
 from eagerly import Trainer, open_run
 from eagerly.errors import RunError
 from eagerly.storage.checkpoint_reader import newest_checkpoint
@@ -112,6 +113,14 @@ def test_a_damaged_checkpoint_is_skipped(
     if part.startswith("networks.data"):  # one part suffices: resuming is the same for all
         trainer = train(steps=210)
         assert (trainer.steps, trainer.buffer.added, trainer.lines) == (210, 210, lines)
+
+
+def test_the_total_cannot_be_less_than_the_steps_of_a_run(finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(RunError, match=r"already has 200 steps: --steps .* least 200; got 150"):
+        eagerly.resume(run, steps=150)
+    assert (run / "config.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("damaged", ["replay/*", "checkpoints/*/manifest.json"])
