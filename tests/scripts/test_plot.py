@@ -332,7 +332,7 @@ def test_paths_without_runs_and_invalid_options_are_rejected(tmp_path: Path) -> 
     result = _plot(table, "-o", tmp_path / "x.jpg")
     assert "--output must end in .png, .svg, .pdf; got" in result.output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "sb3")
-    assert "baseline must be one of ['td3']; got 'sb3'" in result.output
+    assert "baseline must be one of td3; got 'sb3'" in result.output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "td3")
     assert result.exit_code == 1
     assert "no runs to compare with td3: no other label has runs in ['Ant-v5']" in result.output

@@ -47,7 +47,7 @@ def test_a_page_is_written_and_named(tables: Path) -> None:
     [
         (["-o", "x.png"], "--output must end in .html; got x.png"),
         (["--filter", "tau"], "--filter must be SETTING=VALUE, such as tau=0.005; got tau"),
-        (["--baseline", "x"], "Error: baseline must be one of ['sb3', 'td3']; got 'x'"),
+        (["--baseline", "x"], "Error: baseline must be one of sb3, td3; got 'x'"),
         (["-o", "/dev/null/x.html"], "Error: /dev/null/x.html cannot be written: "),
     ],
 )
