@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -85,7 +86,8 @@ def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple
     """
     try:
         reader: Any
-        with imageio.get_reader(video) as reader:
+        # Without `closing`, the process of a reader or writer outlives exceptions in the block.
+        with closing(imageio.get_reader(video)) as reader:
             rate = reader.get_meta_data()["fps"]
             every = max(1, math.ceil(reader.count_frames() / _PREVIEW_FRAMES))
             side = math.ceil(max(reader.get_meta_data()["size"]) / _PREVIEW_PIXELS)
@@ -164,7 +166,8 @@ class Camera:
                 # Blocks of 2 pixels: H.264 needs even sides, and larger blocks distort the image.
                 made = Path(folder, "video.mp4")
                 writer: Any
-                with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
+                writing = imageio.get_writer(made, fps=self._rate, macro_block_size=2)
+                with closing(writing) as writer:
 
                     def film() -> None:
                         nonlocal blank
