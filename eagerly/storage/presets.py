@@ -219,7 +219,7 @@ def with_preset(
     if name not in known:
         names = ", ".join([OF_THE_ENVIRONMENT, *known, "or a .toml file"])
         owners = [other for other in agent_names() if name in presets(other)]
-        hint = f", a preset of {' and '.join(owners)}" if owners else ""
+        hint = f", a preset of {', '.join(owners)}" if owners else ""
         raise UsageError(f"preset must be one of {names}; got {name!r}{hint}")
     under = known[name]
     both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})

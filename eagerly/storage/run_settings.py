@@ -111,7 +111,7 @@ def _hint(name: str, known: Collection[str]) -> str:
 def agents_with(name: str) -> str:
     """Returns a sentence that names the agents with a setting, or ""."""
     owners = [agent for agent in agent_names() if name in config_class(agent).SETTINGS]
-    return f"{name} is a setting of {' and '.join(owners)}." if owners else ""
+    return f"{name} is a setting of {', '.join(owners)}." if owners else ""
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:
