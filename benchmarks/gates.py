@@ -128,8 +128,8 @@ class Gates:
                     (200_000, 10_500, (0,)),
                 )
             ),
-            # In the part million, the lower ends of ranges that published results suggest. For Walker2d,
-            # whose friction differs in version 5, and Humanoid, they are 20 % lower.
+            # In the part million, the lower ends of ranges that published results suggest. For
+            # Walker2d, whose friction differs in version 5, and Humanoid, they are 20 % lower.
             *(
                 self._reached(part, label, env, steps, each=least / 2, mean=least, seeds=seeds)
                 for part, label, steps, seeds, returns in (

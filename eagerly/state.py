@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 _ARRAY = "__array__"
-_FRACTION = re.compile(r"\d{1,15}(/[1-9]\d{0,14})?")
+# Long enough for sums of the exact values of any decimal float, such as 0.3333333333333333.
+_FRACTION = re.compile(r"\d{1,400}(/[1-9]\d{0,399})?")
 
 
 class Stateful(Protocol):

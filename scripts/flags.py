@@ -218,7 +218,7 @@ def _joined_values(kind: type, values: tuple[str, ...]) -> Any:
     """Returns the value of an option that can be repeated; None if it is not passed."""
     if kind is tuple and values:
         return () if values == (NONE,) else values
-    return ",".join(values) or None
+    return ",".join(values) if values else None
 
 
 def options_of(config: type[Settings], defaults: Mapping[str, Any]) -> list[click.Option]:

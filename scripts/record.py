@@ -18,7 +18,7 @@ from tqdm import tqdm
 from eagerly.errors import UsageError
 from eagerly.scripts.commands import STEPS_LIMIT, WHICH, Command
 from eagerly.scripts.flags import KEYWORDS
-from eagerly.scripts.output import TRUST_HELP, echo, log_to_terminal
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.scripts.playing import check_kwargs, open_environment
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
@@ -65,7 +65,20 @@ _FILES = (".hdf5", ".h5")
     "no suffix. It must not exist.",
 )
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
-def main(
+def main(**given: Any) -> None:
+    """Record episodes of the policy of the run in RUN_DIR, in Minari's HDF5 layout.
+
+    The same command records the same data. The file or folder appears when it is complete.
+    """
+    log_to_terminal()
+    try:
+        _record(**given)
+    except (ValueError, FloatingPointError, OSError) as error:
+        raise Failure(error) from error
+
+
+def _record(
+    *,
     run_dir: Path,
     episodes: int,
     noise: float,
@@ -76,11 +89,6 @@ def main(
     out: Path,
     trust: bool,
 ) -> None:
-    """Record episodes of the policy of the run in RUN_DIR, in Minari's HDF5 layout.
-
-    The same command records the same data. The file or folder appears when it is complete.
-    """
-    log_to_terminal()
     check_kwargs("env_kwargs", env_kwargs)
     from eagerly.datasets.minari import MAIN_FILE, METADATA_FILE, minari_writer
     from eagerly.export.staging import check_writable, publish, staged
@@ -146,9 +154,10 @@ def main(
         )
     figures = recorded.summary()
     mean, deviation = (format_return(figures[f"return_{name}"]) for name in ("mean", "std"))
+    noun = "episode" if writer.episodes == 1 else "episodes"
     echo(
         f"{policy.which} policy of {run_dir} (step {policy.steps}), noise {noise:g}: "
-        f"{writer.episodes} episodes of {run.config.env} with {writer.steps:,} steps, return "
+        f"{writer.episodes} {noun} of {run.config.env} with {writer.steps:,} steps, return "
         f"{mean} ± {deviation}: {out}"
     )
 

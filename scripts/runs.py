@@ -15,6 +15,7 @@ from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
 from eagerly.scripts.output import TRUST_HELP, echo
+from eagerly.storage.config import hardware_defaults
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.files import RUNS
 from eagerly.storage.listing import RunSummary, runs_below
@@ -109,7 +110,9 @@ def _print_command(run: Run) -> None:
             "which the command line cannot pass"
         )
     defaults = new_run_defaults(run.agent)
-    changed = {name: v for name, v in settings.items() if v != defaults[name]}
+    # With --hardware, these have other defaults, which depend on each other.
+    shown = hardware_defaults({}) if settings["hardware"] else {}
+    changed = {name: v for name, v in settings.items() if v != defaults[name] or name in shown}
     echo(command("train.py", run.agent, "--preset", "defaults", *flag_words(changed)))
     if steps := run.overridden_at():
         echo(

@@ -194,7 +194,10 @@ def _train(
         raise click.UsageError("--print-config prints the settings of a single run: omit --seeds")
     log_to_terminal()
     if agent and config:
-        typed = read_settings_file(config, "--config", declared_settings(agent)) | typed
+        of_file = read_settings_file(config, "--config", declared_settings(agent))
+        if seeds is not None:
+            of_file.pop("seed", None)  # options take precedence
+        typed = of_file | typed
     if (jobs or 1) > 1 and typed.get("hardware"):
         raise click.UsageError("--hardware trains in a single environment: omit --jobs")
     if print_config:
@@ -253,7 +256,8 @@ def _train_run(
         except KeyboardInterrupt:  # raised by a second signal
             raise KeyboardInterrupt(f"stopped immediately. {_how_it_goes_on(run)}") from None
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
-    elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
+    minutes, seconds = divmod(int(time.monotonic() - started), 60)
+    elapsed = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
     if trainer.summaries.timing:
         tell(f"actions   {trainer.summaries.timing}")
     if not trainer.finished:

@@ -149,6 +149,16 @@ class Observations:
         """Returns an observation without its ignored entries, as in `kept_space`."""
         return without_values(self.space, observation, self.ignored)
 
+    def completed(self, observation: Any) -> Any:
+        """Returns an element of `kept_space`, or a batch, with None for ignored tuple entries.
+
+        Raises:
+            ValueError: If an entry is missing or unknown.
+        """
+        paths = [path for path, _ in leaves(self.space) if path not in self.ignored]
+        values = _values(self.kept_space, observation, "", ())
+        return self.put_together(dict(zip(paths, values, strict=True)))
+
     @property
     def is_row(self) -> bool:
         """True if observations are already rows: a vector, without a mask."""

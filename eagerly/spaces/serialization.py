@@ -16,6 +16,7 @@ from eagerly.spaces.ignoring import UnreadSpace
 from eagerly.spaces.observations import Observations
 
 _LARGEST = 2**24  # maximum number of elements in a Box or discrete space read from a file
+_SUPPORTED = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
 def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[str, Any]:
@@ -23,8 +24,8 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
 
     Args:
         space: The space.
-        describe: Whether to save unsupported spaces as a text description, which `space_of`
-            restores as an `UnreadSpace`.
+        describe: Whether to save spaces that are unsupported or larger than `space_of` allows as a
+            text description, which `space_of` restores as an `UnreadSpace`.
 
     Raises:
         ValueError: If the space is not supported and `describe` is False.
@@ -34,6 +35,8 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
         return {"Dict": [[key, document_of(inner, describe=describe)] for key, inner in parts]}
     if isinstance(space, spaces.Tuple):
         return {"Tuple": [document_of(inner, describe=describe) for inner in space.spaces]}
+    if describe and _is_unread(space):
+        return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
     if isinstance(space, spaces.Text):
         # Sorted, because the order of a set differs between processes.
         letters = "".join(sorted(space.character_list))
@@ -48,8 +51,6 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
     if isinstance(space, spaces.Box):
         ends = [_bounds(end) for end in (space.low, space.high)]
         return {"Box": [list(space.shape), np.dtype(space.dtype).name, *ends]}
-    if describe:
-        return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
     raise ValueError(f"{space} cannot be converted to JSON")
 
 
@@ -84,11 +85,18 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
         return UnreadSpace(str(value))
     if kind == "Box":
         shape, name = tuple(map(int, value[0])), str(value[1])
-        _limited(math.prod(shape))
+        _limited(math.prod(shape), least=0)
         dtype = np.dtype(name)
         low, high = (_end(part, shape, dtype) for part in value[2:])
         return spaces.Box(low, high, dtype=dtype.type)
     raise ValueError(f"not a space: {kind!r}")
+
+
+def _is_unread(space: gymnasium.Space[Any]) -> bool:
+    """Returns whether `space_of` cannot restore the space."""
+    if isinstance(space, spaces.Text):
+        return False
+    return not isinstance(space, _SUPPORTED) or spaces.flatdim(space) > _LARGEST
 
 
 def _bounds(end: np.ndarray) -> Any:
@@ -122,9 +130,9 @@ def _integers(given: list[Any]) -> type[np.integer[Any]]:
     return dtype.type
 
 
-def _limited(count: int) -> int:
-    if not 0 < count <= _LARGEST:
-        raise ValueError(f"a space must have between 1 and 2**24 numbers; got {count}")
+def _limited(count: int, least: int = 1) -> int:
+    if not least <= count <= _LARGEST:
+        raise ValueError(f"a space must have between {least} and 2**24 numbers; got {count}")
     return count
 
 

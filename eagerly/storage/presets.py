@@ -6,7 +6,7 @@ A new run uses the preset of its environment, if one exists. Explicit settings t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -183,7 +183,11 @@ def write_preset(path: Path, run: Any) -> None:
 
 
 def with_preset(
-    agent: str, given: Mapping[str, Any], env: str, preset: str | None
+    agent: str,
+    given: Mapping[str, Any],
+    env: str,
+    preset: str | None,
+    saved: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
     """Adds the effective settings of a preset to the given settings, which take precedence.
 
@@ -192,6 +196,7 @@ def with_preset(
         given: Settings by name. The entry `preset`, if present, names the preset, or a TOML file.
         env: Name of the environment.
         preset: Preset to use if `given` names none; None for no preset.
+        saved: The settings of the run to continue; None for a new run.
 
     Returns:
         The settings and a description of the preset, "" without one.
@@ -222,7 +227,11 @@ def with_preset(
         hint = f", a preset of {', '.join(owners)}" if owners else ""
         raise UsageError(f"preset must be one of {names}; got {name!r}{hint}")
     under = known[name]
-    both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})
+    # Removed settings keep their defaults, and others may require them.
+    removed = {field.name: field.default for field in fields(config_class(agent))}
+    explicit = {**under, **settings}
+    others = new_run_defaults(agent, explicit) if saved is None else saved
+    both = SimpleNamespace(**{**removed, **others, **explicit})
     rest = {n: value for n, value in under.items() if n not in settings}
     acting = {n: value for n, value in rest.items() if not declared[n].idle_because(both)}
     line = f"{title}: {', '.join(f'{n} {value}' for n, value in acting.items()) or 'the defaults'}"

@@ -374,7 +374,7 @@ def _continued(
     untrusted = _untrusted_settings(path, saved_agent, outside_settings(document), mine, trusted)
     config, agent_config = build(saved_agent, document["settings"])
     saved = as_saved(config, agent_config)
-    settings, _ = with_preset(saved_agent, given, saved["env"], None)
+    settings, _ = with_preset(saved_agent, given, saved["env"], None, saved)
     _check_fixed(path, saved_agent, saved, settings)
     config, agent_config = build(saved_agent, saved | settings)
     _check_effect(config, agent_config, given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from eagerly.agents import agent_names, config_class
@@ -45,10 +46,21 @@ def declared_settings(agent: str) -> dict[str, Setting]:
     return {**RunConfig.SETTINGS, **config.SETTINGS}
 
 
-def new_run_defaults(agent: str) -> dict[str, Any]:
-    """Returns the defaults of all settings for a new run with this agent, without a preset."""
+def new_run_defaults(agent: str, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Returns the defaults of all settings for a new run with this agent, without a preset.
+
+    Args:
+        agent: Name of the agent.
+        given: The settings that are set explicitly. With `hardware`, some defaults depend on them.
+    """
     defaults = {name: each.default for name, each in declared_settings(agent).items()}
-    return {**defaults, **config_class(agent).RUN_DEFAULTS}
+    return defaults | _run_defaults(agent, given)
+
+
+def _run_defaults(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of run settings that the agent or `hardware` changes."""
+    of_hardware = hardware_defaults(given) if given.get("hardware") else {}
+    return {**config_class(agent).RUN_DEFAULTS, **of_hardware}
 
 
 def as_saved(*configs: Any) -> dict[str, Any]:
@@ -74,10 +86,7 @@ def build(
         RunError: If a setting is unknown, missing or out of range.
     """
     known, config = declared_settings(agent), config_class(agent)
-    values = settings
-    if is_new:
-        of_hardware = hardware_defaults(settings) if settings.get("hardware") else {}
-        values = {**config.RUN_DEFAULTS, **of_hardware, **settings}
+    values = {**_run_defaults(agent, settings), **settings} if is_new else settings
     check_names(values, known)
     values = with_tuples(values)
     of_agent = {n: values.pop(n) for n in config.SETTINGS if n in values}

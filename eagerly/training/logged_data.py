@@ -115,6 +115,10 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
                 rows, ends = accumulator.accumulate(step, ended[part])
                 if len(ends):
                     buffer.add(rows, ends)
+    # New episodes follow, possibly in another number of environments.
+    began = np.ones(run.config.num_envs, bool)
+    accumulator.on_reset(began)
+    buffer.on_reset(began)
 
 
 def _datasets(run: Run, agent: Agent) -> list[Dataset]:
@@ -124,12 +128,13 @@ def _datasets(run: Run, agent: Agent) -> list[Dataset]:
 
 def _converted(agent: Agent, chunk: Transitions) -> tuple[Transition, np.ndarray]:
     """Returns transitions in the form that buffers store, and which of them end episodes."""
+    laid = agent.observations
     steps = Transition(
-        agent.observations.flatten(chunk.observations),
+        laid.flatten(laid.completed(chunk.observations)),
         agent.actions.from_environment(chunk.actions),
         chunk.rewards,
         # Only a termination ends the return: a truncated episode would have continued.
         agent.config.discount * ~chunk.terminated,
-        agent.observations.flatten(chunk.next_observations),
+        laid.flatten(laid.completed(chunk.next_observations)),
     )
     return steps, chunk.terminated | chunk.truncated

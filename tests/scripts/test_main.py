@@ -180,12 +180,18 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     assert _listed(str(tmp_path), "--env", "Ant-v5").output == f"no runs of Ant-v5 in {tmp_path}\n"
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**SMALL_RUN, "env_kwargs": {"g": 9.0}},
+        {"env": "Pendulum-v1", "hardware": True, "policy_lag": 0},
+    ],
+)
 def test_the_printed_command_trains_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {**SMALL_RUN, "preset": "environment", "env_kwargs": {"g": 9.0}, "seed": 3}
-    open_run(Path("run"), "td3", given).write()
+    open_run(Path("run"), "td3", {**given, "preset": "environment", "seed": 3}).write()
     printed = CliRunner().invoke(runs.main, ["--command", "run"]).output
     words = shlex.split(printed)
     again = CliRunner().invoke(train.main, [*words[words.index("td3") :], "--print-config"])

@@ -72,6 +72,12 @@ def test_recordings_are_never_overwritten(recorded: Record, tmp_path: Path) -> N
     assert (tmp_path / "a.hdf5").read_text() == "mine"
 
 
+def test_a_folder_that_cannot_be_written_is_an_error(recorded: Record) -> None:
+    result = recorded("/proc/a.hdf5")
+    assert result.exit_code == 1
+    assert "Error: [Errno 2] No such file or directory: '/proc/.a.hdf5." in result.output
+
+
 @pytest.mark.parametrize("name", ["sim.csv", "sim.HDF5", "sim.v0"])
 def test_an_unknown_suffix_is_an_error(name: str, recorded: Record, tmp_path: Path) -> None:
     result = recorded(name)

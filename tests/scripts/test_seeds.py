@@ -333,7 +333,10 @@ SMALL_WORDS = ["td3", *flag_words({**SMALL, "intra_op_threads": 2, "inter_op_thr
 
 def test_seed_runs_equal_single_runs_and_the_table_lists_all(tmp_path: Path) -> None:
     train_in(tmp_path / "all/seed-0", seed=0)
-    words = *SMALL_WORDS, "--seeds", "0..1", "--jobs", "2", "--run-dir", "all"
+    # Files of --print-config contain a seed and empty settings.
+    Path("config.toml").write_text('seed = 7\ndata = ""\n')
+    words = *SMALL_WORDS, "--config", "config.toml", "--seeds", "0..1", "--jobs", "2"
+    words = *words, "--run-dir", "all"
     code, output = invoke(main, *words)
     assert code == 0, output
     assert "threads       2 x 2 per run\n" in output

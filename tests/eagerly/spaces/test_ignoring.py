@@ -58,6 +58,9 @@ def test_an_observation_without_ignored_entries_is_in_the_kept_space() -> None:
     laid = Observations(ROBOT, ignored=IGNORED)
     broken = {**SEEN, "mission": np.nan, "tool": (2, None)}
     assert laid.kept_space.contains(laid.kept(broken))
+    again = laid.completed(laid.kept(SEEN))
+    assert again["tool"] == (2, None)
+    np.testing.assert_array_equal(laid.flatten(again), laid.flatten(SEEN))
     for wrong in ({**SEEN, "more": 1}, {**SEEN, "tool": 2}, {**SEEN, "robot": 3}, None):
         assert not laid.kept_space.contains(laid.kept(wrong))
     everything = Observations(INNER["arm"])
@@ -157,18 +160,16 @@ class _Unknown(gymnasium.Space[Any]):
 
 
 def test_recorded_spaces_are_restored_with_ignored_entries() -> None:
-    space = Dict({**ROBOT.spaces, "own": _Unknown()})
-    actions = Actions(Discrete(2))
+    space = Dict({**ROBOT.spaces, "own": _Unknown(), "stamp": Discrete(2**31 - 1)})
+    actions, ignored = Actions(Discrete(2)), (*IGNORED, "own", "stamp")
     recorded = json.dumps(
-        recorded_spaces(
-            Observations(space, ignored=(*IGNORED, "own")), actions, custom_models=False
-        )
+        recorded_spaces(Observations(space, ignored=ignored), actions, custom_models=False)
     )
     assert " at 0x" not in recorded  # addresses differ between processes
     restored, _ = restored_spaces(json.loads(recorded))
     assert restored["mission"] == ROBOT["mission"]
     assert restored["robot"] == INNER
-    laid = Observations(restored, ignored=(*IGNORED, "own"))
+    laid = Observations(restored, ignored=ignored)
     np.testing.assert_array_equal(laid.flatten(SEEN), [0.5, -0.5, 0, 0, 1])
     again = recorded_spaces(laid, actions, custom_models=False)
     assert json.dumps(again) == recorded

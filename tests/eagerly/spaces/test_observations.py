@@ -155,6 +155,7 @@ def test_errors_name_the_part_that_does_not_fit(observation: Any, message: str) 
         Box(np.array([-1.5, -np.inf]), np.array([0.1, np.inf]), dtype=np.float64),
         MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
         Box(-1, 1, ()),
+        Box(-1, 1, (0,)),
         Box(0, 1, (3,), np.bool_),
         Discrete(5, start=2, dtype=np.int32),
         MultiDiscrete([3, 3], dtype=np.int8),

@@ -74,6 +74,15 @@ def test_an_agents_preset_sets_run_settings_and_replaces_the_environments(tmp_pa
     assert (run.config.warmup_steps, run.config.policy_checkpoints) == (1000, False)
 
 
+def test_settings_in_a_file_have_an_effect_if_the_agent_has_other_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("hidden_sizes = [64, 64]\ncheckpoint_episodes = 5\n")
+    run = _opened(tmp_path, "td7", env="Pendulum-v1", preset=str(file))
+    assert (run.agent_config.hidden_sizes, run.config.checkpoint_episodes) == ((64, 64), 5)
+    run = _opened(tmp_path, "td7", env="Pendulum-v1", preset=str(file), hardware=True)
+    assert run.config.checkpoint_episodes != 5  # without policy checkpoints
+
+
 def test_given_settings_take_precedence_over_the_preset(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pendulum-v1", warmup_steps=7)
     assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)

@@ -40,7 +40,7 @@ def log(path: Path, episodes: int = 2, **changed: Any) -> str:
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [
-        ({"normalize_observations": True, "data_share": 0.25}, 398),
+        ({"normalize_observations": True, "data_share": 0.25, "n_step": 3, "num_envs": 2}, 398),
         ({"offline": True, "n_step": 3}, 398),
         pytest.param(
             {"memory": "gru", "memory_units": 4, "sequence_length": 4, "sequences_per_update": 4},

@@ -82,6 +82,15 @@ def record(
     return played
 
 
+def test_keys_with_slashes_are_recorded(tmp_path: Path) -> None:
+    of_robot = spaces.Dict({"robot/arm": spaces.Box(-1, 1, (1,)), "robot/time": spaces.Box(0, 9)})
+    seen = [{"robot/arm": np.float32([0.5]), "robot/time": np.float32([n])} for n in range(3)]
+    with minari_writer(tmp_path / "data.hdf5", of_robot, ACTIONS["grip"]) as writer:
+        writer.write(seen, [1, 0], [0.0, 1.0], terminated=True, truncated=False, seed=0)
+    (chunk,) = open_dataset(tmp_path / "data.hdf5", of_robot, ACTIONS["grip"]).chunks()
+    assert chunk.next_observations["robot/time"].tolist() == [[1], [2]]
+
+
 def test_a_recording_holds_exactly_what_the_environment_saw(tmp_path: Path) -> None:
     env = Logging()
     played = record(tmp_path, env, noise=0.5)

@@ -35,6 +35,11 @@ def test_the_state_of_another_ratio_is_restored_exactly() -> None:
     assert budget.is_call_due
     budget.record_updates()
     assert budget.owed == Fraction(3, 10)
+    for ratio in ("0.3333333333333333", "5e-324"):
+        before = UpdateBudget(Fraction(ratio), 2)
+        before.record_rollout(NO_ROLLOUT, 1)
+        budget.restore(before.state())
+        assert budget.owed == Fraction(ratio)
 
 
 def test_an_impossible_state_is_rejected() -> None:
