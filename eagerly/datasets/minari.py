@@ -18,7 +18,7 @@ from gymnasium import spaces
 from eagerly.datasets.fields import MINARI, named_leaves
 from eagerly.datasets.hdf5 import h5py_module
 from eagerly.errors import UsageError
-from eagerly.spaces.description import inner_spaces
+from eagerly.spaces.observations import entry_values
 
 MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _VERSION = "0.5.0"  # the oldest version of Minari that reads the layout
@@ -151,17 +151,7 @@ def minari_space(space: gymnasium.Space[Any]) -> dict[str, Any]:
 def _columns(name: str, space: gymnasium.Space[Any], values: list[Any]) -> dict[str, np.ndarray]:
     """Stacks elements of a space into one array per leaf."""
     columns = {}
-    of_leaves = zip(*(_leaf_values(space, value) for value in values), strict=True)
+    of_leaves = zip(*(entry_values(space, value) for value in values), strict=True)
     for (path, leaf), found in zip(named_leaves(name, space), of_leaves, strict=True):
         columns[path] = np.stack([np.asarray(value, leaf.dtype) for value in found])
     return columns
-
-
-def _leaf_values(space: gymnasium.Space[Any], value: Any) -> Iterator[Any]:
-    """Yields the values of the leaves of an element of a space, in the order of `named_leaves`."""
-    inner = inner_spaces(space)
-    if inner is None:
-        yield value
-        return
-    for key, part in inner.items():
-        yield from _leaf_values(part, value[key])

@@ -156,7 +156,7 @@ class Observations:
             ValueError: If an entry is missing or unknown.
         """
         paths = [path for path, _ in leaves(self.space) if path not in self.ignored]
-        values = _values(self.kept_space, observation, "", ())
+        values = entry_values(self.kept_space, observation)
         return self.put_together(dict(zip(paths, values, strict=True)))
 
     @property
@@ -227,7 +227,7 @@ class Observations:
         Raises:
             ValueError: If an entry is missing or unknown. The message names the entry.
         """
-        values = _values(self.space, observation, "", self.ignored)
+        values = entry_values(self.space, observation, "", self.ignored)
         if self.actor is self:
             return values
         in_space = list(values)
@@ -314,10 +314,14 @@ def _entry(path: str, space: gymnasium.Space[Any], start: int) -> Entry:
     return Entry(path, kind, shape, dtype, (), (), start, start + math.prod(shape))
 
 
-def _values(
-    space: gymnasium.Space[Any], observation: Any, path: str, ignored: Collection[str]
+def entry_values(
+    space: gymnasium.Space[Any], observation: Any, path: str = "", ignored: Collection[str] = ()
 ) -> Iterator[Any]:
-    """Yields the values of an observation in the order of `leaves`, except ignored entries."""
+    """Yields the values of an observation in the order of `leaves`, except ignored entries.
+
+    Raises:
+        ValueError: If an entry is missing or unknown.
+    """
     inner = inner_spaces(space)
     if inner is None:
         yield observation
@@ -339,7 +343,7 @@ def _values(
             f"{type(observation)}"
         )
     for key, own in kept.items():
-        yield from _values(inner[key], observation[key], own, ignored)
+        yield from entry_values(inner[key], observation[key], own, ignored)
 
 
 def _numbers(entry: Entry, value: Any) -> np.ndarray:

@@ -35,12 +35,12 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
         return {"Dict": [[key, document_of(inner, describe=describe)] for key, inner in parts]}
     if isinstance(space, spaces.Tuple):
         return {"Tuple": [document_of(inner, describe=describe) for inner in space.spaces]}
-    if describe and _is_unread(space):
-        return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
     if isinstance(space, spaces.Text):
         # Sorted, because the order of a set differs between processes.
         letters = "".join(sorted(space.character_list))
         return {"Text": [space.min_length, space.max_length, letters]}
+    if describe and not (isinstance(space, _SUPPORTED) and spaces.flatdim(space) <= _LARGEST):
+        return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
     if isinstance(space, spaces.Discrete):
         return {"Discrete": [int(space.n), int(space.start), *_named(space)]}
     if isinstance(space, spaces.MultiDiscrete):
@@ -90,13 +90,6 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
         low, high = (_end(part, shape, dtype) for part in value[2:])
         return spaces.Box(low, high, dtype=dtype.type)
     raise ValueError(f"not a space: {kind!r}")
-
-
-def _is_unread(space: gymnasium.Space[Any]) -> bool:
-    """Returns whether `space_of` cannot restore the space."""
-    if isinstance(space, spaces.Text):
-        return False
-    return not isinstance(space, _SUPPORTED) or spaces.flatdim(space) > _LARGEST
 
 
 def _bounds(end: np.ndarray) -> Any:
