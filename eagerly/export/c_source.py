@@ -210,9 +210,12 @@ def real(value: float | np.floating) -> str:
 
 
 def array(kind: str, name: str, values: np.ndarray) -> str:
-    """Returns the definition of a constant array of "float" or an integer type, in C order."""
+    """Returns the definition of a constant array of "float" or an integer type, in C order.
+
+    An empty array gets an unused zero, because C has no empty arrays.
+    """
     write = real if kind == "float" else str
-    texts = [write(value) for value in np.asarray(values).ravel()]
+    texts = [write(value) for value in np.asarray(values).ravel()] or ["0"]
     each = WIDTH // (max(map(len, texts)) + 2)
     lines = (", ".join(texts[at : at + each]) for at in range(0, len(texts), each))
     return f"static const {kind} {name}[{len(texts)}] = {{\n    " + ",\n    ".join(lines) + "\n};\n"

@@ -29,6 +29,7 @@ from tests.helpers import ROOT
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
 STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")
 ARM = Entry("robot/arm", "vector", (3,), np.dtype(np.float32), (), (), 0, 3)
+EMPTY = Entry("empty", "vector", (0,), np.dtype(np.float32), (), (), 3, 3)
 GOAL = Entry("goal", "vector", (2,), np.dtype(np.float32), (), (), 3, 5)
 CAMERA = Entry("", "image", (8, 16), np.dtype(np.uint8), (), (), 0, 128)
 needs_compiler = pytest.mark.skipif(
@@ -75,7 +76,11 @@ FLOATS: list[dict[str, Any]] = [
     {"encoder": EMBEDDING, "normalized": True},
     {"encoder": replace(EMBEDDING, hidden_sizes=()), "sizes": ()},
     {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4), "normalized": True},
-    {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4), "sizes": (), "activation": "tanh"},
+    {
+        "encoder": EntryEncoders(entries=(ARM, EMPTY, GOAL), units=4),
+        "sizes": (),
+        "activation": "tanh",
+    },
 ]
 
 
