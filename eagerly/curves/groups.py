@@ -161,7 +161,9 @@ def _schedule(curve: Curve) -> str:
 
 
 def longest_copies(curves: Iterable[tuple[Path, Curve]], skip: Skip) -> list[Curve]:
-    """Keeps only the longest copy of each run, since copies are no additional evidence.
+    """Keeps the longest copy of each run, since copies are no additional evidence.
+
+    Curves without points are skipped.
 
     Args:
         curves: Run directories or tables with their curves.
@@ -173,6 +175,7 @@ def longest_copies(curves: Iterable[tuple[Path, Curve]], skip: Skip) -> list[Cur
     kept: dict[tuple[str, str, int], tuple[Path, Curve]] = {}
     for path, curve in curves:
         if not curve.steps.size:
+            skip(path, "it has no evaluations yet")
             continue
         key = curve.env, curve.label, curve.seed
         if key in kept:

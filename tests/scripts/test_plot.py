@@ -350,8 +350,10 @@ def test_a_damaged_table_is_reported(tmp_path: Path, rows: str) -> None:
 
 
 def test_an_empty_table_has_no_evaluations(tmp_path: Path) -> None:
-    (tmp_path / "td3-Ant-v5-0.csv").write_text("steps,return_mean,seconds\n")
+    table = tmp_path / "td3-Ant-v5-0.csv"
+    table.write_text("steps,return_mean,seconds\n")
     result = _plot(tmp_path, "-o", tmp_path / "x.png", "--x", "time")
+    assert f"{table} is skipped: it has no evaluations yet" in result.output
     assert "these runs have no evaluations yet" in result.output
 
 
