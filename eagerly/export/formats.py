@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from types import ModuleType
 
-from eagerly.errors import RunError
+from eagerly.errors import UsageError
 from eagerly.export.c import compiler
 from eagerly.policies.architecture import ActorArchitecture
 
@@ -53,7 +53,7 @@ class Format:
         """Checks that the required packages and compiler are installed.
 
         Raises:
-            RunError: If one is missing. The message explains how to install it.
+            UsageError: If one is missing. The message explains how to install it.
         """
         missing = [
             package
@@ -61,12 +61,12 @@ class Format:
             if importlib.util.find_spec(module) is None
         ]
         if missing:
-            raise RunError(
+            raise UsageError(
                 f"an export to {self.title} requires {', '.join(missing)}: "
                 "pip install 'eagerly[export]'"
             )
         if self.compiles and shutil.which(compiler()[0]) is None:
-            raise RunError(
+            raise UsageError(
                 f"an export to {self.title} requires a C compiler for its checks, and "
                 f"{compiler()[0]!r} was not found: install gcc or clang, or set CC to a compiler"
             )
@@ -96,9 +96,9 @@ def format_of(name: str, precision: str) -> Format:
     """Returns a format by name.
 
     Raises:
-        RunError: If there is no such format or precision.
+        UsageError: If there is no such format or precision.
     """
     for what, given, known in (("format", name, FORMATS), ("precision", precision, PRECISIONS)):
         if given not in known:
-            raise RunError(f"{what} must be one of {', '.join(known)}; got {given!r}")
+            raise UsageError(f"{what} must be one of {', '.join(known)}; got {given!r}")
     return FORMATS[name]

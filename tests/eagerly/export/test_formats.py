@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eagerly import RunError
+from eagerly.errors import UsageError
 from eagerly.export.formats import FORMATS, format_of
 from eagerly.policies.architecture import EntryEncoders
 from eagerly.policies.heads import ActionHead
@@ -39,13 +39,13 @@ def test_errors_list_the_formats_and_precisions_that_support_the_actor() -> None
 
 def test_a_missing_compiler_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -m32")
-    with pytest.raises(RunError, match="'no-such-compiler' was not found: install gcc or clang"):
+    with pytest.raises(UsageError, match="'no-such-compiler' was not found: install gcc or clang"):
         FORMATS["c"].check_installed()
 
 
 def test_unknown_formats_and_precisions_raise_errors() -> None:
     assert format_of("c", "int8") is FORMATS["c"]
-    with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):
+    with pytest.raises(UsageError, match=r"format must be one of saved-model, .*; got 'pickle'"):
         format_of("pickle", "int8")
-    with pytest.raises(RunError, match=r"precision must be one of float32, .*; got 'int4'"):
+    with pytest.raises(UsageError, match=r"precision must be one of float32, .*; got 'int4'"):
         format_of("c", "int4")
