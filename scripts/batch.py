@@ -18,7 +18,7 @@ from eagerly.scripts.jobs import Jobs
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles
-from eagerly.storage.manifest import finished_by, published
+from eagerly.storage.manifest import check_total, finished_by, published
 from eagerly.storage.run import open_run
 from eagerly.storage.tracking import check_tracker
 from eagerly.training.run_processes import train_command
@@ -201,6 +201,7 @@ def open_jobs(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
             job = Job(each.name, run, train_command(each.agent, given, *more))
             if manifests := published(run.path):
                 job.steps = manifests[-1].steps
+                check_total(run.path, manifests[-1], run.config)
                 # A finished run whose settings are overridden is not skipped: its process reports
                 # the error.
                 reached = finished_by(run.path, manifests[-1], run.config, run.last_override)

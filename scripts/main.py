@@ -73,3 +73,7 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(main, {}, "eagerly", "_EAGERLY_COMPLETE").source())
+
+
+if __name__ == "__main__":
+    main()

@@ -54,7 +54,8 @@ def write_array(batch: Batch) -> None:
 
     Raises:
         RunError: If a run cannot be opened with its settings, a value contains a line break, the
-            folder has the commands of another array, or the files cannot be written.
+            folder has the commands of another array or an edited script, or the files cannot be
+            written.
     """
     check_folder(batch.folder)
     # Each task has the default number of threads, because tasks do not share cores.
@@ -70,7 +71,18 @@ def write_array(batch: Batch) -> None:
         commands=shlex.quote(str(batch.folder.absolute() / "commands.txt")),
     )
     commands = "\n".join(lines) + "\n"
-    _check_unused(batch.folder / "commands.txt", commands)
+    submit = shlex.join(["sbatch", str(batch.folder / "array.sh")])
+    _check_same(
+        batch.folder / "commands.txt",
+        commands,
+        "contains the commands of another job array, whose waiting tasks still read it: remove it "
+        "after these tasks have ended",
+    )
+    _check_same(
+        batch.folder / "array.sh",
+        script,
+        f"was edited, or written for other options: submit it with {submit}, remove it",
+    )
     try:
         for each in batch.runs:  # the logs are next to the run directories
             each.path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,19 +94,16 @@ def write_array(batch: Batch) -> None:
     tell(f"{'tasks':<10}{len(lines)}, one per line of {batch.folder / 'commands.txt'}")
     if len(lines) > _DEFAULT_MOST:
         tell(f"{'limit':<10}MaxArraySize of the cluster must be at least {len(lines) + 1}")
-    tell(f"{'submit':<10}{shlex.join(['sbatch', str(batch.folder / 'array.sh')])}")
+    tell(f"{'submit':<10}{submit}")
 
 
-def _check_unused(path: Path, commands: str) -> None:
-    """Raises a `RunError` if a file has other commands, which waiting tasks would still read."""
+def _check_same(path: Path, text: str, why: str) -> None:
+    """Raises a `RunError` that says why an existing file with other text is not replaced."""
     try:
-        is_same = path.read_text(encoding="utf-8") == commands
+        is_same = path.read_text(encoding="utf-8") == text
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
     if not is_same:
-        raise UsageError(
-            f"{path} contains the commands of another job array, whose waiting tasks still read "
-            "it: remove it after these tasks have ended, or choose another --run-dir"
-        )
+        raise UsageError(f"{path} {why}, or choose another --run-dir")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.sanitizing import sanitize
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import echo
@@ -36,6 +36,8 @@ from eagerly.studies.trials import COMPLETE, Trial, described
 def main(study: Path, as_json: bool, figures: Path | None, journal: Path | None) -> None:
     """List the trials in the directory STUDY, the best one first, and draw figures."""
     require_optuna()
+    if journal and journal.exists():
+        raise UsageError(f"{journal} exists: remove it, or choose another --journal")
     found = Study.read(study)
     trials = found.replayed()
     ranked = sorted(trials, key=_rank)
@@ -49,10 +51,12 @@ def main(study: Path, as_json: bool, figures: Path | None, journal: Path | None)
             line = f"{trial.number:>5}  {score:>8}  {trial.state:<8}  {words}"
             echo(sanitize(line, lines=False))
         echo(f"digest  {found.digest(trials)}")
-    if figures:
-        _draw(found, trials, figures)
+    written = _draw(found, trials, figures) if figures else []
     if journal:
         _write_journal(found, trials, journal)
+        written.append(f"journal   {journal}: show it with optuna-dashboard {journal}")
+    for line in written:
+        echo(line, err=as_json)
 
 
 def _rank(trial: Trial) -> tuple[bool, bool, float]:
@@ -70,7 +74,8 @@ def _row(study: Study, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _draw(study: Study, trials: list[Trial], folder: Path) -> None:
+def _draw(study: Study, trials: list[Trial], folder: Path) -> list[str]:
+    """Writes figures and returns lines that name them."""
     complete = [trial for trial in trials if trial.state == COMPLETE]
     if len(complete) < 2:
         raise RunError(f"figures need two complete trials; got {len(complete)}")
@@ -96,9 +101,9 @@ def _draw(study: Study, trials: list[Trial], folder: Path) -> None:
             figure: Any = np.ravel(found)[0].figure
             figure.savefig(folder / f"{name}.png", dpi=150, bbox_inches="tight")
             plt.close(figure)
-            echo(f"figure    {folder / f'{name}.png'}")
     except OSError as error:
         raise RunError(f"{folder} cannot be written: {error}") from error
+    return [f"figure    {folder / f'{name}.png'}" for name in axes]
 
 
 def _write_journal(study: Study, trials: list[Trial], path: Path) -> None:
@@ -106,8 +111,6 @@ def _write_journal(study: Study, trials: list[Trial], path: Path) -> None:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    if path.exists():
-        raise RunError(f"{path} exists: remove it, or choose another --journal")
     try:
         storage = JournalStorage(JournalFileBackend(str(path)))
         name = study.path.resolve().name
@@ -115,7 +118,6 @@ def _write_journal(study: Study, trials: list[Trial], path: Path) -> None:
         written.add_trials(in_memory(trials, study.distributions).trials)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
-    echo(f"journal   {path}: show it with optuna-dashboard {path}")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def _tune(
     template = open_run(None, agent, {**given, "seed": seeds[0]})  # reports invalid settings
     _check(template.config, dimensions)
     template.environment()  # reports an environment that cannot be used
-    left_out = {*RESUMABLE, *dimensions, "seed"}
+    left_out = {*RESUMABLE, *dimensions, "seed"} - {"steps"}
     shared = {n: value for n, value in template.settings().items() if n not in left_out}
     found = Study(
         study, agent, shared, dimensions, seeds=seeds, jobs=jobs, pruner=prune, seed=study_seed
@@ -168,7 +168,7 @@ def _tune(
         running = Trials(found, given, trials, threads, again, signals, progress=progress)
         running.run()
     ended = sum(trial.state != RUNNING for trial in running.trials)
-    if signals.received and ended < trials:
+    if signals.received and (finalists or ended < trials):
         tell(f"stopped by {signals.received.name}: {ended} of {trials} trials have ended")
         tell(f"continue  {again}")
         sys.exit(128 + signals.received)

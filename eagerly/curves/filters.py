@@ -80,6 +80,8 @@ def _converted(name: str, text: str, like: Any) -> Any:
             expected = "JSON such as '{\"frame_skip\": 2}'"
             return json.loads(text)
         if isinstance(like, list):
+            if not like or isinstance(like[0], str):
+                return [text]
             expected = "a list such as 256,256"
             return [int(size) for size in text.split(",")]
         return int(text) if text.lstrip("+-").isdecimal() else float(text)

@@ -75,8 +75,6 @@ def curves_of_runs(
         except RunError as error:
             reject(path, error)
             continue
-        if tags and metric not in tags:
-            lacking[path] = tags
         if curve.steps.size:
             settings = {**settings, OVERRIDES: algorithm_overrides(history)}
             curve = replace(curve, path=path, settings=settings, history=history)
@@ -84,14 +82,16 @@ def curves_of_runs(
         elif metric in METRICS:
             never = settings.get("evaluations") == NO_EVALUATIONS
             skip(path, "it is never evaluated" if never else "it has no evaluations yet")
-    if lacking and not found:
-        every = sorted(set().union(*lacking.values()))
+        else:
+            lacking[path] = tags
+    every = sorted(set().union(*lacking.values()))
+    if every and not found and metric not in every:
         shown = ", ".join(every[:_MOST_TAGS]) + (", ..." if len(every) > _MOST_TAGS else "")
         raise UsageError(
             f"metric must be return, success, or a scalar of the runs: {shown}; got {metric}"
         )
     for path in lacking:
-        skip(path, f"it has no scalar {metric}")
+        skip(path, f"it has no points of {metric}")
     texts = labels([run for run, _ in found])
     return [
         (path, replace(curve, label=text))

@@ -18,7 +18,14 @@ from eagerly.state import unflatten_state
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.checkpoint_writer import Contents
 from eagerly.storage.files import RunFiles
-from eagerly.storage.manifest import Manifest, Segment, finished_by, folders_of, read_manifest
+from eagerly.storage.manifest import (
+    Manifest,
+    Segment,
+    check_total,
+    finished_by,
+    folders_of,
+    read_manifest,
+)
 from eagerly.storage.run import Run
 
 _log = logging.getLogger(__name__)
@@ -167,21 +174,14 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, list[str]]:
     newest = newest_checkpoint(run.path)
     if newest is None:
         return None, []
-    steps, total = newest.manifest.steps, run.config.steps
-    saved = newest.manifest.config.get("settings")
-    # A run that completes a round may have more steps than its unchanged total.
-    if total < steps and not (isinstance(saved, dict) and saved.get("steps") == total):
-        raise UsageError(
-            f"{run.path} already has {steps} steps: --steps is the total of a run and must be at "
-            f"least {steps}; got {total}"
-        )
+    check_total(run.path, newest.manifest, run.config)
     reached = finished_by(run.path, newest.manifest, run.config, run.last_override)
     if reached and run.overridden:
         flags = " and ".join(map(flag_name, reached))
         instead = " (none removes the target)" if "stop_at_return" in reached else ""
         raise UsageError(
-            f"{run.path} is finished: it has {steps} steps and reached its {flags}. Overrides "
-            f"affect further steps only: increase {flags} as well{instead}"
+            f"{run.path} is finished: it has {newest.manifest.steps} steps and reached its "
+            f"{flags}. Overrides affect further steps only: increase {flags} as well{instead}"
         )
     return newest, reached
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eagerly.errors import RunError
+from eagerly.errors import RunError, UsageError
 from eagerly.storage.config import NO_EVALUATIONS, RunConfig
 from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.evaluations import last_step_of
@@ -156,6 +156,24 @@ def finished_by(run: Path, manifest: Manifest, config: RunConfig, last_override:
     if not is_scored and last_step_of(run / "evaluations.csv") != manifest.steps:
         return []
     return reached
+
+
+def check_total(run: Path, manifest: Manifest, config: RunConfig) -> None:
+    """Raises a `UsageError` if `steps` was reduced below those already made.
+
+    Args:
+        run: The run directory.
+        manifest: As in `finished_by`.
+        config: As in `finished_by`.
+    """
+    saved = manifest.config.get("settings")
+    # A run that completes a round may have more steps than its unchanged total.
+    unchanged = isinstance(saved, dict) and saved.get("steps") == config.steps
+    if config.steps < manifest.steps and not unchanged:
+        raise UsageError(
+            f"{run} already has {manifest.steps} steps: --steps is the total of a run and must be "
+            f"at least {manifest.steps}; got {config.steps}"
+        )
 
 
 def has_evaluation_at_end(

@@ -21,8 +21,8 @@ from eagerly.state import checksum
 from eagerly.storage.documents import read_document, unsealed, write_document
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import finished_by, published
-from eagerly.storage.run import open_run
-from eagerly.storage.run_document import read_settings
+from eagerly.storage.run_document import read_document_of, read_settings
+from eagerly.storage.run_settings import check_saved
 from eagerly.studies.sampling import draw, in_memory, is_pruned
 from eagerly.studies.space import Space, saved_space
 from eagerly.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, counted_returns
@@ -115,6 +115,8 @@ class Study:
                 raise RunError(f"{self.path} cannot be written: {error}") from error
             return
         saved = _read(self.path)
+        if "steps" not in saved.get("settings", {}):  # a study of version 0.2
+            own["settings"].pop("steps", None)
         for name in sorted(saved.keys() | own.keys()):
             if (old := saved.get(name)) != (new := own.get(name)):
                 if isinstance(old, dict) and isinstance(new, dict):
@@ -237,7 +239,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_finished(run: Path) -> bool:
-    manifests = published(run)
-    return bool(manifests) and bool(
-        finished_by(run, manifests[-1], open_run(run, None, {}).config, -1)
-    )
+    if not (manifests := published(run)):
+        return False
+    return bool(finished_by(run, manifests[-1], check_saved(read_document_of(run)), -1))

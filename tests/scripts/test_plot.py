@@ -449,10 +449,14 @@ def test_environments_and_runs_can_be_selected(tmp_path: Path) -> None:
 def test_any_scalar_can_be_plotted(tmp_path: Path) -> None:
     _run(tmp_path / "runs" / "a", [1.0, 2.0, 3.0, 4.0])
     _run(tmp_path / "runs" / "b", [1.0], tag="losses/actor", agent="ddpg")
+    (lost,) = _run(tmp_path / "runs" / "c", [1.0], seed=1).glob("events*")
+    lost.unlink()
     table, words = tmp_path / "x.csv", (tmp_path / "runs", "-o", tmp_path / "x.png", "--metric")
     result = _plot(*words, "losses/critic", "--csv", table)
     assert "| Ant-v5 | td3 | 0 | 4,000 | 30 | 30 |" in result.output
-    assert f"{tmp_path / 'runs' / 'b'} is skipped: it has no scalar losses/critic" in result.output
+    for name in ("b", "c"):
+        why = "is skipped: it has no points of losses/critic"
+        assert f"{tmp_path / 'runs' / name} {why}" in result.output
     assert table.read_text().splitlines()[1:3] == [
         "td3,Ant-v5,1000,10.0,,,1",
         "td3,Ant-v5,2000,20.0,,,1",

@@ -353,6 +353,8 @@ def test_seed_runs_equal_single_runs_and_the_table_lists_all(tmp_path: Path) -> 
     assert code == 0, output
     assert "seed 1: already finished: 400 steps" in output
     assert row in output
+    code, output = invoke(main, *words, "--steps", "300")
+    assert (code, "all/seed-0 already has 400 steps: --steps is the total" in output) == (2, True)
     assert Path("all/seed-1.log").read_bytes() == before
 
 

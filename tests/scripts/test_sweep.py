@@ -141,6 +141,14 @@ def test_a_task_forwards_sigterm_and_requeues_itself_once_its_run_is_saved(
     assert "#SBATCH --array=1-12%4\n" in script.read_text()
     assert len(lines) == 12
     assert "--policy-delay 1 --seed 1 --run-dir 'all runs/td3-" in lines[1]
+    edited = script.read_text() + "#SBATCH --partition=gpu\n"
+    script.write_text(edited)
+    again = _sweep("--slurm", "--jobs", "4", "--run-dir", "all runs")
+    assert (again.exit_code, "submit it with sbatch 'all runs/array.sh'" in again.output) == (
+        2,
+        True,
+    )
+    assert script.read_text() == edited
     Path("program.py").write_text(program)
     lines[1] = f"{sys.executable} -S program.py"
     commands.write_text("\n".join(lines) + "\n")

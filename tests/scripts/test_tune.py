@@ -101,6 +101,15 @@ def test_only_failures_that_the_settings_cause_are_recorded(
     assert (result.exit_code, "the first 3 trials failed" in result.output) == (1, True)
 
 
+def test_a_stop_during_the_last_trial_starts_no_finalists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "_is_finished", lambda run: (run / "done").exists())
+    _stand_in(monkeypatch, TRAINS + "os.kill(os.getppid(), 2)")
+    result = _tune("--trials", "1", "--finalists", "1")
+    assert result.exit_code == 130
+    assert "stopped by SIGINT: 1 of 1 trials have ended" in result.output
+    assert not Path("study/final").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -147,5 +156,8 @@ def test_finalists_are_compared_and_the_best_settings_become_a_preset() -> None:
     assert f"policy_delay = {trial['settings']['policy_delay']}\n" in printed
     figures = CliRunner().invoke(main, ["study", "study", "--figures", "figures"])
     assert (figures.exit_code, len(list(Path("figures").glob("*.png")))) == (0, 3)
-    journal = CliRunner().invoke(main, ["study", "study", "--journal", "journal.log"])
+    words = "study", "study", "--journal", "journal.log"
+    journal = CliRunner().invoke(main, [*words, "--json"])
     assert (journal.exit_code, Path("journal.log").stat().st_size > 0) == (0, True)
+    assert json.loads(journal.stdout) == listed
+    assert CliRunner().invoke(main, words).exit_code == 2

@@ -15,7 +15,10 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
     (Path("b"), {"agent": "td3", "tau": 0.02, "hidden_sizes": (64,), "layer_norm": True}),
     (Path("c"), {"agent": "ddpg", "tau": 0.005, "seed": 1, "stop_at_return": 7.0}),
     (Path("d"), {"agent": "ddpg", "tau": 1, "seed": 10, "stop_at_return": None}),
-    (Path("e"), {"agent": "td7", "init_from": "", "encoder_hidden_sizes": []}),
+    (
+        Path("e"),
+        {"agent": "td7", "init_from": "", "encoder_hidden_sizes": [], "wrapper": ["a:B", "c"]},
+    ),
     (Path("f"), {"agent": "mine:Agent", "init_from": "runs/a", "encoder_hidden_sizes": ()}),
 ]
 
@@ -35,6 +38,7 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
         ({"init_from": "none"}, "e"),
         ({"init_from": "runs/a"}, "f"),
         ({"encoder_hidden_sizes": "none"}, "ef"),
+        ({"wrapper": ["a:B", "c"]}, "e"),
         ({"layer_norm": "true"}, "b"),
         ({"layer_norm": False}, "a"),
         ({"seed": "1"}, "c"),
@@ -53,6 +57,8 @@ def test_values_are_compared_by_type(wanted: dict[str, Any], names: str) -> None
         ({"tau": "small"}, "a filter on tau requires a number; got 'small'"),
         ({"layer_norm": "1"}, "a filter on layer_norm requires true or false; got '1'"),
         ({"hidden_sizes": "a"}, "a filter on hidden_sizes requires a list such as 256,256"),
+        ({"wrapper": "a:B"}, "filter wrapper=a:B: the runs have wrapper a:B,c"),
+        ({"encoder_hidden_sizes": "8"}, "the runs have encoder_hidden_sizes none"),
         (
             {"init_from": "runs/b"},
             "no run matches the filter init_from=runs/b: the runs have init_from none or runs/a",

@@ -156,6 +156,13 @@ def test_another_study_in_the_directory_is_rejected(tmp_path: Path) -> None:
         made(study.path, jobs=2)
     with pytest.raises(RunError, match="another study: its env is Pendulum-v1; got Hopper-v5"):
         Study(study.path, "td3", {"env": "Hopper-v5"}, SPACE, pruner="median").open()
+    longer = Study(study.path, "td3", {**study.settings, "steps": 5}, SPACE, pruner="median")
+    longer.open()  # studies of version 0.2 did not save steps
+    longer.path = tmp_path / "longer"
+    longer.open()
+    longer.settings = {**study.settings, "steps": 6}
+    with pytest.raises(RunError, match="another study: its steps is 5; got 6"):
+        longer.open()
     backwards = dict(reversed(SPACE.items()))
     Study(study.path, "td3", study.settings, backwards, pruner="median").open()
     with pytest.raises(RunError, match=r"is not a study: it has no study\.json"):
