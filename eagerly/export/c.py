@@ -76,10 +76,16 @@ def convert(
         The file names, and the inputs and outputs of `policy_network`.
 
     Raises:
-        ValueError: If a number is not finite.
+        ValueError: If a number is not finite, or a choice has a value of more than 2^24, because
+            `policy_act` returns values as float.
     """
     architecture = network.architecture
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    values = np.abs([low, high])[:, architecture.head.continuous :]
+    if (values > 2**24).any():
+        raise ValueError(
+            f"the values of choices must be between -2^24 and 2^24 in C; got {int(values.max())}"
+        )
     integers = plan(network) if precision == "int8" else None
     parts = float_network(network) if integers is None else integer_network(integers)
     top = source.comment(banner) if banner else ""

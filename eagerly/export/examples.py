@@ -99,7 +99,7 @@ def example_arrays(
     arrays: dict[str, np.ndarray] = {}
     values = observations.parts(observations.unflatten(steps.rows))
     for entry, value in zip(observations.entries, values, strict=True):
-        arrays[f"observation/{entry.path}".rstrip("/")] = value
+        arrays[_name(entry.path)] = value
     if (masks := observations.mask_of(steps.rows)) is not None:
         arrays["action_mask"] = masks.astype(np.int8)
     if memory:
@@ -112,11 +112,12 @@ def example_arrays(
 
 def rows_of(arrays: Mapping[str, np.ndarray], observations: Observations) -> np.ndarray:
     """Converts the observations of `examples.npz` back to rows `[N, O]`."""
-    values = {
-        entry.path: arrays[f"observation/{entry.path}".rstrip("/")]
-        for entry in observations.entries
-    }
+    values = {entry.path: arrays[_name(entry.path)] for entry in observations.entries}
     return observations.flatten(observations.put_together(values), arrays.get("action_mask"))
+
+
+def _name(path: str) -> str:
+    return f"observation/{path}" if path else "observation"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -199,8 +199,8 @@ def _network(policy: Policy, kind: Format, precision: str) -> ActorNetwork:
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
         raise UsageError(
             "only built-in actors can be exported, and this policy runs in TensorFlow: export its "
-            "network with Keras, eagerly.load_policy(run_dir).actor.model.export(folder); "
-            'see "Custom networks" in the documentation'
+            "Keras model with eagerly.load_policy(run_dir).actor.model.export(folder), or see "
+            '"Custom networks" in the documentation'
         )
     network: ActorNetwork = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):

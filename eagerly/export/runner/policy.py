@@ -341,7 +341,8 @@ class Episode:
         raw, preprocessing = self._policy._raw, self._preprocessing
         if preprocessing is None:
             return observation
-        entry = {"path": "", "kind": "", "start": 0, "stop": math.prod(raw["shape"]), **raw}
+        kind = "image" if raw["dtype"] == "uint8" and len(raw["shape"]) > 1 else "vector"
+        entry = {"path": "", "kind": kind, "start": 0, "stop": math.prod(raw["shape"]), **raw}
         columns = entry_columns(entry, observation)
         if columns.ndim > 1:
             raise ValueError(f"observation must not be a batch; got {len(columns)} observations")

@@ -94,7 +94,8 @@ def entry_columns(entry: dict[str, Any], value: Any) -> np.ndarray:
     lead = array.shape[: array.ndim - len(shape)]
     if array.shape != (*lead, *shape) or len(lead) > 1:
         raise ValueError(f"observation{at} must have shape {shape}; got {described(value)}")
-    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+    casts = entry["kind"] != "image" and np.can_cast(array.dtype, dtype, "same_kind")
+    if array.dtype != dtype and not casts:
         raise ValueError(f"observation{at} must have dtype {dtype}; got {array.dtype}")
     if entry["kind"] != "choice":
         return array.reshape((*lead, entry["stop"] - entry["start"]))

@@ -25,7 +25,7 @@ def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasiu
             parts.append(spaces.Text(3))
         if kind % 2:
             return spaces.Tuple(parts)
-        return spaces.Dict(list(zip("zyxw", parts)))  # noqa: B905
+        return spaces.Dict(list(zip(("z/", "y", "x", "w"), parts)))  # noqa: B905
     if kind == 0:
         shape = _SHAPES[random.integers(len(_SHAPES))]
         dtype = _DTYPES[random.integers(len(_DTYPES))]

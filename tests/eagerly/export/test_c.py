@@ -366,4 +366,9 @@ def test_non_finite_weights_and_bounds_raise_errors(tmp_path: Path) -> None:
         c.convert(network, "float32", tmp_path, low=LOW, high=HIGH)
     with pytest.raises(ValueError, match="must be finite in float32; got 1e\\+200"):
         c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH + 2e200)
+    far = actor(head=ActionHead(1, (3,)))
+    with pytest.raises(ValueError, match="must be between -2\\^24 and 2\\^24 in C; got 16777218"):
+        c.convert(
+            far, "float32", tmp_path, low=np.array([-1, 2**24]), high=np.array([1, 2**24 + 2])
+        )
     assert not list(tmp_path.iterdir())

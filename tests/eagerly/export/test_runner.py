@@ -267,6 +267,11 @@ def test_invalid_inputs_raise_errors(tmp_path: Path, monkeypatch: pytest.MonkeyP
         flat(np.full(3, np.nan))
     with pytest.raises(ValueError, match=r"is not recurrent: call policy\(observation\)"):
         flat.step(np.zeros(3), np.zeros(3), 0.0)
+    sees = exported(
+        tmp_path, *made(spaces.Box(0, 255, (7, 8), np.uint8), spaces.Discrete(3)), monkeypatch
+    )
+    with pytest.raises(ValueError, match="observation must have dtype uint8; got uint16"):
+        sees(np.zeros((7, 8), np.uint16))
     nested = exported(tmp_path, *made(NESTED, ACTIONS), monkeypatch)
     shown = NESTED.sample()
     for wrong, message in (
