@@ -59,8 +59,8 @@ class HideCoordinates(
 class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """Replaces the observation at random steps, which depend on the episode's seed.
 
-    Uses a separate generator, so that the environment's random numbers do not change. The
-    observation returned by `reset` is never replaced.
+    Uses a separate generator, so that the environment's random numbers do not change. Several such
+    wrappers choose independent steps. The observation returned by `reset` is never replaced.
     """
 
     def __init__(self, env: Env, probability: float) -> None:
@@ -70,13 +70,17 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
             raise ValueError(f"probability must be in [0, 1]; got {probability}")
         _flat(env)
         self._probability = probability
+        self._key, layer = (7,), env  # differs from those of the same wrappers inside this one
+        while isinstance(layer, gymnasium.Wrapper):
+            self._key += (7,) * isinstance(layer, _Unreliable)
+            layer = layer.env
         self._draws = np.random.default_rng(0)
         self._shown: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment; a seed also reseeds the choice of steps."""
         if seed is not None:
-            self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,)))
+            self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=self._key))
         observation, info = self.env.reset(seed=seed, options=options)
         self._shown = np.array(observation)  # an environment may reuse its array
         return observation, info

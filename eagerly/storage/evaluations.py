@@ -91,14 +91,17 @@ class EvaluationTable(AppendLog):
     Args:
         path: The file, created with the first row.
         after: As in `read_results`.
+        points: The log with the points of evaluations. A row makes an evaluation count, so it is
+            only written after these points are on disk.
 
     Attributes:
         count: Number of evaluations, 0 if the table is damaged.
         last_step: Step of the last evaluation; None without one, or if the table is damaged.
     """
 
-    def __init__(self, path: Path, after: int = -1) -> None:
+    def __init__(self, path: Path, after: int = -1, points: AppendLog | None = None) -> None:
         super().__init__(path)
+        self._points = points
         self._columns, self._after = self._header(), after
         results = _intact_results(path, after)
         self.count, self.last_step = len(results.steps), results.last_step
@@ -117,6 +120,16 @@ class EvaluationTable(AppendLog):
             line = file.readline(_LONGEST).decode("utf-8", "replace")
         columns = next(csv.reader([line]), [])
         return columns if columns[:1] == ["steps"] else []
+
+    def flush(self) -> None:
+        """Writes all buffered rows, after the points of their evaluations.
+
+        Raises:
+            OSError: As in `AppendLog.sync`.
+        """
+        if self._points and self._waiting:
+            self._points.sync()
+        super().flush()
 
     def add(self, row: Mapping[str, float]) -> None:
         """Appends a row. If writing fails, it is buffered; see `AppendLog.append`.

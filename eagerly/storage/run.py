@@ -260,6 +260,8 @@ class Run:
         Raises:
             RunError: If another process holds the lock, or has created the run in the meantime.
         """
+        outer = self.path.absolute().parents
+        existing = next(folder for folder in outer if folder.is_dir())
         self._make_directory()
         self.lock()
         if self.is_new and (self.path / "config.json").exists():
@@ -274,7 +276,8 @@ class Run:
         self.trust()
         write_document(RunFiles(self.path), "config.json", self.document(), check_document)
         if self.is_new:
-            RunFiles(self.path.parent).sync_folder()
+            for folder in outer[: outer.index(existing) + 1]:
+                RunFiles(folder).sync_folder()
         self.is_new, self.overridden = False, {}
 
     def _make_directory(self) -> None:

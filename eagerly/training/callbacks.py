@@ -103,7 +103,7 @@ class TrainerView(Protocol):
             value: A finite number.
 
         Raises:
-            ValueError: If `value` is not a finite number.
+            ValueError: If `value` is not a finite number, or `name` is not valid Unicode.
             RunError: If the call does not come from `on_rollout`, `on_update`, `on_evaluation` or
                 `on_round`.
         """

@@ -41,8 +41,8 @@ class LoopCheckpoints:
     added since the last checkpoint. While this object exists, it locks the directory.
 
     TensorBoard event files in the directory belong to its checkpoints: `restore` removes points
-    that were written after the checkpoint. Create their writer after `restore`, and flush it before
-    `save`.
+    that were written after the checkpoint, and nothing without a checkpoint. Create their writer
+    after `restore`, and flush it before `save`.
 
     Args:
         path: The directory, which is created if it does not exist.

@@ -70,7 +70,7 @@ class Summaries(Callback, Saved):
             saved: The checkpoint from which the run resumes; None in a new run.
         """
         self.log = EventLog(run.path)
-        self.table = EvaluationTable(run.evaluations_path, run.last_override)
+        self.table = EvaluationTable(run.evaluations_path, run.last_override, self.log)
         if not saved:
             self._add_all(0, layout())
             with algorithm_errors(type(agent), "updating"):
@@ -122,9 +122,14 @@ class Summaries(Callback, Saved):
 
     def log_value(self, name: str, value: float) -> None:
         """Adds a number to the means; see `TrainerView.log`."""
+        tag = f"custom/{name}"
+        try:
+            tag.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"log: a name must be valid Unicode; got {name!r}") from error
         if not math.isfinite(number := float(value)):
             raise ValueError(f"log: {name} must be a finite number; got {number}")
-        self._add({f"custom/{name}": np.array([number])})
+        self._add({tag: np.array([number])})
 
     def _add(self, found: Mapping[str, np.ndarray]) -> None:
         for tag, values in found.items():
@@ -174,7 +179,6 @@ class Summaries(Callback, Saved):
         if math.isfinite(training.best_return):
             figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
-        # Add the row after the points, because it makes the evaluation count.
         self.table.add(evaluation.row(training.steps, training.policies.updates))
 
     def on_end(self, training: TrainerView) -> None:

@@ -145,6 +145,16 @@ def test_failures_depend_on_the_seed_and_do_not_change_the_environment(kind: Any
     assert not np.array_equal(shown, other_shown)
 
 
+def test_wrappers_inside_each_other_fail_independently() -> None:
+    whole = np.concatenate([episode(Ladder(), seed) for seed in range(20)])
+    both = [episode(Flicker(DropObservations(Ladder(), 0.5), 0.5), seed) for seed in range(20)]
+    seen, later = np.concatenate(both), whole[:, 0] > 1
+    hidden = ~seen.any(axis=1) & whole.any(axis=1)
+    stale = (seen != whole).any(axis=1) & ~hidden
+    assert abs(hidden[later].mean() - 0.5) < 0.05
+    assert abs(stale[later].mean() - 0.25) < 0.05
+
+
 def test_invalid_arguments_are_rejected() -> None:
     for hidden, message in (
         ([3], r"hidden coordinates must be in \[0, 3\); got \[3\]"),

@@ -505,7 +505,9 @@ def test_agents_with_custom_networks_are_rejected(tmp_path: Path) -> None:
         return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, "tanh")])
 
     agent = TD3(gymnasium.make("Pendulum-v1"), actor=actor)
-    with pytest.raises(RunError, match=r"this policy runs in TensorFlow: export .* Keras model with"):
+    with pytest.raises(
+        RunError, match=r"this policy runs in TensorFlow: export .* Keras model with"
+    ):
         export_policy(agent, env="Pendulum-v1", format="c", out=tmp_path / "x")
 
 

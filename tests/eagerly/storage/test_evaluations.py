@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from eagerly.errors import RunError
 from eagerly.storage import evaluations
+from eagerly.storage.append_log import AppendLog
 from eagerly.storage.evaluations import EvaluationTable, read_results
+from eagerly.storage.files import RunFiles
 
 ROW = {"steps": 1, "updates": 1, "return_mean": 2.0}
 
@@ -36,6 +39,29 @@ def test_a_table_without_a_success_rate_never_gets_one(tmp_path: Path) -> None:
     assert np.isnan(read_results(path).success_rate).all()
     with pytest.raises(RunError, match="must have the columns steps, updates, return_mean; got"):
         EvaluationTable(path).add(ROW | {"steps": 3, "other_return_mean": 1.0})
+
+
+def test_a_row_is_written_only_after_the_points_of_its_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, points = tmp_path / "evaluations.csv", AppendLog(tmp_path / "points")
+    table, append = EvaluationTable(path, points=points), RunFiles.append
+
+    def full(files: RunFiles, name: str, content: bytes) -> None:
+        if name == "points":
+            raise OSError(errno.ENOSPC, "full")
+        append(files, name, content)
+
+    monkeypatch.setattr(RunFiles, "append", full)
+    points.append(b"point")
+    table.add(ROW)
+    with pytest.raises(OSError, match="full"):
+        table.sync()
+    assert not path.exists()
+    monkeypatch.undo()
+    table.sync()
+    assert (points.is_empty, len(rows(path))) == (False, 2)
+    assert (tmp_path / "points").read_bytes() == b"point"
 
 
 HEADER = "steps,updates,return_mean\n"

@@ -216,6 +216,8 @@ def test_only_methods_that_a_resumed_run_repeats_change_a_run(call: Callable[[Vi
 def test_numbers_for_curves_must_be_finite(value: float) -> None:
     with pytest.raises(ValueError, match=r"log: drag must be a finite number; got (nan|-inf)"):
         Summaries(RunConfig(env="x")).log_value("drag", value)
+    with pytest.raises(ValueError, match=r"log: a name must be valid Unicode; got 'caf\\udce9'"):
+        Summaries(RunConfig(env="x")).log_value(os.fsdecode(b"caf\xe9"), 1.0)
 
 
 def test_the_progress_bar_shows_steps_and_returns(
