@@ -53,7 +53,7 @@ class EpisodeBuffer(Buffer):
         last = self._last if len(self._last) else np.full(count, NONE)
         check_count(len(last), count)
         begins = np.flatnonzero(last == NONE)
-        left, reached = self._packed(parts, last == NONE)
+        left, reached = self._packed(parts, last == NONE, np.asarray(ended, bool))
         self._check_step(left, last)
         rows = np.zeros((len(begins) + count, self.layout.width), np.float32)
         numbers = self.added + np.arange(len(rows))
@@ -82,12 +82,15 @@ class EpisodeBuffer(Buffer):
                 "episode: add them one at a time"
             )
 
-    def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _packed(
+        self, parts: Transition, begins: np.ndarray, ended: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the packed observations before and after the steps, `[N, ...]` each.
 
         Args:
             parts: The steps.
             begins: `[N]` bool, true if the step is the first of its episode.
+            ended: `[N]` bool, true if it is the last one.
         """
         return parts.observation, parts.next_observation
 

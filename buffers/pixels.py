@@ -32,7 +32,10 @@ class PixelReplayBuffer(EpisodeBuffer):
         # The row that is furthest from its previous step (the latest of several), and the distance.
         self._longest_link = (NONE, 0)
 
-    def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _packed(
+        self, parts: Transition, begins: np.ndarray, ended: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        used = ~ended | (parts.discount != 0.0)  # the next observation of a termination is not
         for image in self.layout.images:
             now, then = (
                 part[:, image.start : image.stop]
@@ -45,7 +48,7 @@ class PixelReplayBuffer(EpisodeBuffer):
                     "gymnasium.wrappers.FrameStackObservation with padding_type='reset'; the first "
                     f"axis of (K, H, W) is K frames, here {image.count}: put channels last"
                 )
-            if (then[:, : -image.size] != now[:, image.size :]).any():
+            if (then[used, : -image.size] != now[used, image.size :]).any():
                 raise ValueError(
                     "stacked frames must shift by one per step, as in "
                     "gymnasium.wrappers.FrameStackObservation: pass other stacks as channels, "

@@ -44,7 +44,7 @@ def linear_initializers(
         raise ValueError(f"initializer must be one of {', '.join(INITIALIZERS)}; got {name!r}")
     kernel_seed, bias_seed = weight_seeds(seed, 2)
     if name == "torch_linear" and not limit:
-        limit = 1.0 / math.sqrt(fan_in)
+        limit = 1.0 / math.sqrt(max(fan_in, 1))
     if limit:
         return (
             keras.initializers.RandomUniform(-limit, limit, seed=kernel_seed),

@@ -67,10 +67,14 @@ class RunningMoments(Saved):
             return super().state()
 
     def inverse_deviation(self, floor: float = 0.0) -> np.ndarray:
-        """Returns 1 / max(standard deviation, floor), `[size]`, or 1 for constant dimensions."""
+        """Returns 1 / max(standard deviation, floor), `[size]`, or 1 for constant dimensions.
+
+        Dimensions whose inverse deviation float32 cannot represent count as constant.
+        """
         with self.lock:
             variance = self._squares / max(self.count, 1)
-            moving = np.sqrt(variance) > _CONSTANT * np.abs(self.mean)
+            least = np.maximum(_CONSTANT * np.abs(self.mean), np.finfo(np.float32).tiny)
+            moving = np.sqrt(variance) > least
         return np.asarray(np.where(moving, np.maximum(variance, floor**2), 1.0) ** -0.5)
 
     def _check(self, values: dict[str, Any]) -> None:

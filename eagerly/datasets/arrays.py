@@ -47,6 +47,7 @@ class _Array:
             raise UsageError(
                 f"{name} must be in C order; got Fortran order: save np.ascontiguousarray(array)"
             )
+        self._left = self.shape[0] if self.shape else 0  # rows to read; `check` rejects a scalar
         expected, got = size_of(self.shape, self.dtype), size - file.tell()
         if not self.dtype.hasobject and got != expected:
             raise UsageError(
@@ -55,11 +56,12 @@ class _Array:
 
     def read(self, count: int) -> np.ndarray:
         """Returns the next rows, at most `count`."""
-        row = size_of(self.shape[1:], self.dtype)
-        content = self._file.read(count * row)
-        if len(content) % row:
+        count = min(count, self._left)
+        self._left -= count
+        size = count * size_of(self.shape[1:], self.dtype)
+        if len(content := self._file.read(size)) < size:
             raise UsageError(f"{self._name} must contain complete rows; the file ends within one")
-        return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+        return np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
 
 
 class ArrayTable:

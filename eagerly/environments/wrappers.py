@@ -70,7 +70,8 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
             raise ValueError(f"probability must be in [0, 1]; got {probability}")
         _flat(env)
         self._probability = probability
-        self._key, layer = (7,), env  # differs from those of the same wrappers inside this one
+        self._key: tuple[int, ...] = (7,)  # differs from those of such wrappers inside this one
+        layer: Any = env
         while isinstance(layer, gymnasium.Wrapper):
             self._key += (7,) * isinstance(layer, _Unreliable)
             layer = layer.env

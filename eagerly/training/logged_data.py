@@ -31,6 +31,7 @@ def make_buffer(run: Run, agent: Agent) -> Replay:
     transitions, episodes = (sum(each[n] for each in run.data) for n in ("transitions", "episodes"))
     # Buffers that keep episodes store the last observation of each in a separate row.
     rows = transitions * agent.config.rows_per_step + episodes
+    rows = max(rows, agent.layout.least_rows(1))
     check_memory(agent.layout.row_bytes * rows, f"logged data of {rows:,} rows", "use less data")
     data = _empty_buffer(rows, agent, seed_sequence(config.seed, Stream.DATA))
     return data if config.offline else MixedBuffer(data, _online(run, agent), config.data_share)
@@ -95,7 +96,8 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
         accumulator: Converts steps to transitions. It must have no pending steps.
 
     Raises:
-        RunError: If the data has changed since `describe`.
+        RunError: If the data has changed since `describe`, or its observations do not follow each
+            other as memory and stacked images require.
     """
     if isinstance(buffer, MixedBuffer):
         buffer = buffer.data
@@ -113,8 +115,11 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
                 if behavior.counts:
                     behavior.count(step.observation, step.reward, ended[part])
                 rows, ends = accumulator.accumulate(step, ended[part])
-                if len(ends):
-                    buffer.add(rows, ends)
+                try:
+                    if len(ends):
+                        buffer.add(rows, ends)
+                except ValueError as error:
+                    raise UsageError(f"{dataset.path} cannot be used: {error}") from error
     # New episodes follow, possibly in another number of environments.
     began = np.ones(run.config.num_envs, bool)
     accumulator.on_reset(began)

@@ -261,6 +261,8 @@ def test_settings_that_td7_does_not_have_are_rejected_by_name() -> None:
             TD7Config(**{name: value})
     with pytest.raises(TypeError, match=r"LeastConfig.* unexpected keyword .* 'memory_units'"):
         LeastConfig(memory_units=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'layer_norm'"):
+        TD7(gymnasium.make("Pendulum-v1"), layer_norm=True)
     assert LeastConfig.SETTINGS["batch_size"].requires == ()
     assert not TD7Config.WITHOUT & TD7Config.SETTINGS.keys()
     assert AgentConfig.SETTINGS.keys() >= TD7Config.WITHOUT

@@ -130,6 +130,10 @@ def test_stacks_that_do_not_shift_are_rejected() -> None:
     with pytest.raises(ValueError, match="must repeat its first frame"):
         buffer.add(step._replace(observation=first), np.array([False]))
     assert not len(buffer)
+    # The next observation of a termination is not used.
+    ends = step._replace(next_observation=other, discount=np.zeros(1, np.float32))
+    buffer.add(ends, np.array([True]))
+    assert len(buffer)
 
 
 def test_a_step_that_does_not_continue_the_previous_one_is_rejected() -> None:

@@ -157,6 +157,11 @@ def test_each_member_is_initialized_like_a_plain_layer(initializer: str) -> None
         np.testing.assert_array_equal(biases, np.zeros((members, units)))
 
 
+def test_a_layer_without_inputs_can_be_initialized() -> None:
+    ensemble = EnsembleDense(2, 0, 3, initializer="torch_linear", seed=0, name="x", dtype="float32")
+    assert np.isfinite(ensemble.bias.numpy()).all()
+
+
 def test_a_single_member_equals_a_plain_layer_with_its_seed() -> None:
     from eagerly.networks.initializers import weight_seeds
 

@@ -91,6 +91,13 @@ def test_restored_statistics_continue_identically() -> None:
     np.testing.assert_equal(whole.moments.state(), continued.moments.state())
 
 
+def test_values_below_the_normal_range_of_float32_count_as_constant() -> None:
+    made = RunningMoments("observations", 2)
+    made.update(np.random.default_rng(0).normal(size=(50, 2)) * [1e-20, 1e-40])
+    found = made.inverse_deviation().astype(np.float32)
+    assert (0.5e20 < found[0] < 2e20, found[1]) == (True, 1.0)
+
+
 def test_invalid_statistics_are_rejected() -> None:
     state = RunningMoments("observations", 3).state()
     with pytest.raises(ValueError, match=r"must be a finite array of float64 \(2,\); got"):

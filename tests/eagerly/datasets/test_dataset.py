@@ -125,6 +125,7 @@ def test_chunks_do_not_change_transitions() -> None:
 
 NESTED = spaces.Dict(
     {
+        "empty": spaces.Box(-9, 9, (0,), np.float32),
         "goal": spaces.Box(-9, 9, (2, 2), np.float32),
         "robot": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]),
     }
@@ -137,6 +138,7 @@ CHOICES = spaces.Dict({"grip": spaces.Discrete(2), "move": ACTIONS})
 def test_nested_spaces_are_read_in_every_format(tmp_path: Path, kind: str) -> None:
     count = 4
     observations = {
+        "observations/empty": np.zeros((count + 1, 0)),
         "observations/goal": np.arange(4.0 * (count + 1)).reshape(-1, 2, 2),
         "observations/robot/_index_0": np.array([1, 2, 3, 1, 2]),
         "observations/robot/_index_1": np.eye(count + 1, 2, dtype=np.int8),
@@ -153,6 +155,7 @@ def test_nested_spaces_are_read_in_every_format(tmp_path: Path, kind: str) -> No
     chunk, *others = open_dataset(path, NESTED, CHOICES).chunks()
     assert isinstance(chunk, Transitions)
     assert len(chunk) + sum(map(len, others)) == count
+    assert chunk.observations["empty"].shape == (len(chunk), 0)
     assert chunk.observations["goal"].shape[1:] == (2, 2)
     assert chunk.observations["goal"].dtype == np.float32
     assert chunk.next_observations["goal"][0].tolist() == [[4, 5], [6, 7]]

@@ -10,9 +10,11 @@ import gymnasium
 import numpy as np
 import pytest
 
+from eagerly import TD3, open_run
 from eagerly.buffers import MixedBuffer
 from eagerly.errors import RunError
 from eagerly.storage.digests import digests
+from eagerly.training.logged_data import make_buffer
 from tests.small_runs import TrainRun
 
 STEPS = 200  # of an episode
@@ -77,6 +79,7 @@ def test_a_run_continues_exactly_without_the_file(
 def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_path: Path) -> None:
     data = log(tmp_path / "data.npz", episodes=1)
     wide = log(tmp_path / "wide.npz", episodes=1, actions=np.full((STEPS, 1), 3.0))
+    apart = log(tmp_path / "apart.npz", episodes=1, next_observations=np.zeros((STEPS, 3)))
     for settings, message in (
         ({"data": str(tmp_path / "none.npz")}, "got no such file"),
         ({"data": f"{data},{wide}"}, r"wide\.npz.* 3"),
@@ -88,3 +91,12 @@ def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_
         with pytest.raises(RunError, match=message):
             train(**settings)
     assert not (tmp_path / "run").exists()
+    with pytest.raises(RunError, match=r"apart\.npz cannot be used: the observation of "):
+        train(data=apart, memory="gru", sequence_length=4)
+
+
+def test_a_buffer_with_memory_has_room_for_few_steps() -> None:
+    run = open_run(None, "td3", {"env": "Pendulum-v1", "data": "short.npz", "offline": True})
+    run.data = [{"transitions": 2, "episodes": 1}]
+    agent = TD3(gymnasium.make("Pendulum-v1"), memory="gru", mode="eager")
+    assert make_buffer(run, agent).capacity == agent.layout.least_rows(1) > 3
