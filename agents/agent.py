@@ -113,7 +113,7 @@ class Agent(Algorithm, Saved):
             raise TypeError(
                 f"{type(self).__name__} requires a config of type {expected}; got {found}"
             )
-        self.config = config = self.Config(**config.flat() | settings) if settings else config
+        self.config = config = type(config)(**config.flat() | settings) if settings else config
         find_devices()
         builder = self.Builder(config, *spaces, seed=seed)
         self.observations, self.actions = builder.observations, builder.actions
