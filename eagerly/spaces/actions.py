@@ -72,7 +72,13 @@ class Actions:
         self.dtype = self.low.dtype
         ends = (part[: self.continuous].astype(np.float64) for part in (self.low, self.high))
         low64, high64 = ends
-        self._center, self._scale = (high64 + low64) / 2, (high64 - low64) / 2
+        with np.errstate(over="ignore"):
+            self._center, self._scale = (high64 + low64) / 2, (high64 - low64) / 2
+        if not np.isfinite(self._scale).all() or (np.abs(self._firsts) > 2**53).any():
+            raise ValueError(
+                "bounds must be less than 1.8e308 apart, and discrete values between -2^53 and "
+                f"2^53; got {text_of(space)}"
+            )
 
     @property
     def mask_size(self) -> int:

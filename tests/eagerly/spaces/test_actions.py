@@ -99,6 +99,8 @@ def test_actions_outside_the_space_are_rejected(
         (Box(-np.inf, np.inf, (2,)), r"bounded.*got Box\(-inf, inf, .*TransformAction"),
         (Box(np.array([-1, -np.inf], np.float32), np.ones(2, np.float32)), "got Box"),
         (Box(0, 5, (2,), dtype=np.int32), "got dtype int32"),
+        (Box(-1e308, 1e308, (1,), np.float64), "must be less than 1.8e308 apart, .*; got Box"),
+        (Discrete(3, start=2**60), r"between -2\^53 and 2\^53; got Discrete\(3, start="),
         (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "low < high"),
         (
             Dict({"arm": Box(0, np.inf, (1,))}),
