@@ -156,7 +156,7 @@ def evaluate(
         env_kwargs: Keyword arguments for creating the environment; not allowed with an instance.
         wrapper: Wrappers of the environment, as in the setting `wrapper`; not allowed with an
             instance.
-        steps_limit: Maximum number of steps per episode; None for no limit.
+        steps_limit: Maximum number of steps per episode, at least 1; None for no limit.
 
     Raises:
         RunError: If the environment does not exist.
@@ -166,6 +166,8 @@ def evaluate(
     """
     if episodes < 1 or seed < 0:
         raise ValueError(f"episodes must be at least 1 and seed at least 0; got {episodes}, {seed}")
+    if steps_limit is not None and steps_limit < 1:
+        raise ValueError(f"steps_limit must be at least 1 or None; got {steps_limit}")
     if isinstance(policy, Agent):
         policy = policy.as_policy()
     if not callable(policy):

@@ -74,7 +74,10 @@ class _Integer(click.types.IntParamType):
         return super().convert(value, param, ctx)
 
 
-_SIZES = _reader("a list such as 256,256", lambda text: tuple(map(int, text.split(","))))
+_SIZES = _reader(
+    "a list such as 256,256",
+    lambda text: () if text == NONE else tuple(map(int, text.split(","))),
+)
 KEYWORDS = _reader("JSON such as '{\"frame_skip\": 2}'", json.loads)
 _TYPES: dict[Any, Any] = {
     tuple: _SIZES,

@@ -206,9 +206,13 @@ def with_preset(
             without an explicit value in `given`.
     """
     settings = dict(given)
-    name = settings.pop("preset", preset)
+    name = settings.pop("preset", None)
+    name = preset if name is None else name
     if name is None:
         return settings, ""
+    if not isinstance(name, str | Path):
+        raise UsageError(f"preset must be a name or the path of a .toml file; got {name!r}")
+    name = str(name)
     declared, known, title = declared_settings(agent), presets(agent), name
     if name.endswith(SUFFIX):
         known[name] = read_settings_file(Path(name), "--preset", declared)

@@ -30,6 +30,9 @@ RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
 # Settings that can change the actor without changing the shapes of its weights.
 _SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
+# Settings that change what the critics estimate, or their activation.
+_OF_CRITICS = ("critic_activation", "normalize_rewards", "reward_scale")
+_ACTOR_CRITIC = {"actor", "actor_target", "critic", "critic_target"}
 
 
 def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
@@ -38,8 +41,10 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     The source is that run's best policy, or its latest if it has no best policy yet. Statistics for
     observation normalization are copied as well. The target networks of the policy's networks get
     the same weights. If the policy contains target networks, their online networks get the same
-    weights, too. With `init_critics`, the critics and their targets are copied as well, from the
-    newest checkpoint. Optimizers and everything else keep their initial state.
+    weights, too. With `init_critics`, the critics, their targets and the statistics of rewards are
+    copied as well, from the newest checkpoint. If critics share layers with the policy, or the
+    agent has further networks, such as TD7's encoders, all networks are copied from there, also the
+    policy. Optimizers and everything else keep their initial state.
 
     If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
     the spaces differ but have the same sizes, or the wrappers differ, a warning is logged.
@@ -50,7 +55,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         spaces: The spaces of the new run, as stored in checkpoints.
 
     Raises:
-        RunError: If the directory is not a run with a checkpoint, or its actor is incompatible.
+        RunError: If the directory is not a run with a checkpoint, or its networks are incompatible.
     """
     run_dir = run.config.init_from
     run.check_trusted("init_from")
@@ -60,33 +65,40 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     except RunError as error:
         raise UsageError(f"--init-from: {error}") from error
     mine, theirs = agent.config.flat(), other.agent_config.flat()
-    for name in _SAME_SHAPES:
+    copied = _copied(agent) if run.config.init_critics else []
+    for name in (*_SAME_SHAPES, *_OF_CRITICS) if copied else _SAME_SHAPES:
         if name in mine and name in theirs and mine[name] != theirs[name]:
+            must = "their actors must have the same architecture"
+            if name in _OF_CRITICS:
+                must = "it must be the same with --init-critics"
             raise UsageError(
                 f"--init-from: {flag_name(name)} is {theirs[name]} in {run_dir} and {mine[name]} "
-                "in this run: their actors must have the same architecture"
+                f"in this run: {must}"
             )
     try:
         found = saved.policies()
-        weights, step = found.get("best", found["latest"])
+        copies_all = len(copied) == len(agent.modules.networks())
+        weights, step = found["latest" if copies_all or "best" not in found else "best"]
         pairs = _compared(run, spaces, other, saved)
         own = agent.policy_weights()
         ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
         if ranges.keys() - weights.keys():  # only the new actor is quantized
             weights = weights | _measured(other, saved, agent, weights, ranges)
         assign_weights(agent.acting, weights)
+        statistics = saved.state("agent")["statistics"]["moments"]
         if agent.normalization is not None:
-            statistics = saved.state("agent")["statistics"]["moments"]
             agent.normalization.moments.restore(statistics["observations"])
-        if run.config.init_critics:
-            critics = [name for name in agent.modules.networks() if name.startswith("critic")]
+        if copied:
+            if agent.rewards.moments is not None:
+                agent.rewards.moments.restore(statistics["rewards"])
             with saved.networks_prefix() as prefix:
-                agent.checkpoint.read_groups(prefix, critics)
+                agent.checkpoint.read_groups(prefix, copied)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--init-from: the networks of {run_dir} are incompatible with this run's: {error}"
         ) from error
-    _spread(agent)
+    if not copies_all:
+        _spread(agent)
     agent.refresh()
     settings = [other.settings(), run.settings()]
     for name in ("wrapper", "ignore_entries", "critic_entries"):
@@ -95,6 +107,17 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         if there != here:
             _log.warning("%s and this run differ in %s: %s and %s", run_dir, name, there, here)
     _log.info("starts with the policy of %s from step %s", run_dir, step)
+
+
+def _copied(agent: Agent) -> list[str]:
+    """Returns the networks to copy with `init_critics`: the critics, or all if they use others."""
+    networks = agent.modules.networks()
+    critics = [name for name in networks if name.startswith("critic")]
+    acting = {id(variable.value) for variable in agent.acting.trainable_variables}
+    used = (variable for name in critics for variable in networks[name].trainable_variables)
+    if networks.keys() - _ACTOR_CRITIC or any(id(variable.value) in acting for variable in used):
+        return list(networks)
+    return critics
 
 
 def _compared(

@@ -84,6 +84,8 @@ def test_a_policy_is_evaluated_in_an_environment_given_as_instance_id_or_factory
     assert found == found[:1] * 9
     with pytest.raises(ValueError, match="episodes must be at least 1"):
         eagerly.evaluate(agent, env, episodes=0)
+    with pytest.raises(ValueError, match="steps_limit must be at least 1 or None; got 0"):
+        eagerly.evaluate(agent, env, steps_limit=0)
     with pytest.raises(TypeError, match=r"got .run.: load the policy of a run with eagerly\.load"):
         eagerly.evaluate("run", env)  # type: ignore[arg-type]
 

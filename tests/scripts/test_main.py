@@ -183,7 +183,7 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {**SMALL_RUN, "env_kwargs": {"g": 9.0}},
+        {**SMALL_RUN, "env_kwargs": {"g": 9.0}, "hidden_sizes": ()},
         {"env": "Pendulum-v1", "hardware": True, "policy_lag": 0},
     ],
 )

@@ -95,6 +95,13 @@ def test_another_preset_or_the_defaults_can_be_selected(tmp_path: Path) -> None:
     assert (run.agent_config.discount, run.preset) == (0.99, "defaults: the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
     assert run.agent_config.discount == 0.9999
+    run = _opened(tmp_path, env="Swimmer-v5", preset=None)
+    assert run.agent_config.discount == 0.9999
+    file = tmp_path / "mine.toml"
+    file.write_text("discount = 0.5\n")
+    assert _opened(tmp_path, env="Swimmer-v5", preset=file).agent_config.discount == 0.5
+    with pytest.raises(RunError, match=r"preset must be a name or the path of .*; got 3"):
+        _opened(tmp_path, env="Swimmer-v5", preset=3)
     run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")
     assert (run.agent_config.discount, run.agent_config.batch_size) == (0.99, 100)
     with pytest.raises(RunError, match=r"preset must be one of environment, defaults, .*'best'"):

@@ -55,6 +55,22 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
     )
 
 
+def test_networks_that_critics_use_are_copied_with_them(train: TrainRun, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"agent": "td7", "normalize_rewards": True}
+    first = train("first", **settings, warmup_steps=40, steps=100)
+    settings |= {"init_from": str(tmp_path / "first"), "init_critics": True, "seed": 1}
+    second = train("second", **settings, warmup_steps=40, steps=30)
+    theirs = first.agent.modules.networks()
+    for name, network in second.agent.modules.networks().items():
+        for mine, source in zip(network.variables, theirs[name].variables, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), source.numpy())
+    assert second.agent.rewards.moments.count > first.agent.rewards.moments.count > 0
+    with pytest.raises(
+        RunError, match=r"--reward-scale is 1\.0 in .* the same with --init-critics"
+    ):
+        train("third", **settings, reward_scale=2.0, steps=30)
+
+
 def test_an_invalid_run_or_incompatible_actor_is_rejected(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="does not exist"):
         train(init_from=str(tmp_path / "nothing"))
