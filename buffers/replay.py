@@ -277,6 +277,10 @@ class RowWriter:
             FloatingPointError: If a value is NaN or infinite as float32.
         """
         count = len(transitions.reward) if np.ndim(transitions.reward) else 0
+        if not count:
+            raise ValueError(
+                f"reward must have shape [N] with N >= 1; got {np.shape(transitions.reward)}"
+            )
         if count != len(self.rows):
             self.rows = np.empty((count, self._layout.width), np.float32)
             self.parts = self._layout.unpack(self.rows)
@@ -286,7 +290,7 @@ class RowWriter:
             for name, target, value in zip(
                 Transition._fields, self.parts, transitions, strict=True
             ):
-                if np.shape(value) != target.shape or not count:
+                if np.shape(value) != target.shape:
                     width = "" if target.ndim == 1 else f", {target.shape[1]}"
                     raise ValueError(
                         f"{name} must have shape [N{width}] with the same N >= 1 for all parts; "

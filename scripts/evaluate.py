@@ -171,7 +171,9 @@ def _print(evaluation: Any, step: int, about: dict[str, Any]) -> None:
         f"{figures['length_mean']:.0f}"
     )
     for name, value in evaluation.info_means().items():
-        echo(f"  mean {name} at episode end: {value:.4g}")
+        reported = sum(name in info for info in evaluation.infos)
+        which = "" if reported == episodes else f", in {reported} of {episodes} episodes"
+        echo(f"  mean {name} at episode end: {value:.4g}{which}")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ class Worker(Counting):
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         if action[1] == 3:
+            if path := os.environ.get("HELPERS"):  # processes that outlive the environment
+                if not (helper := os.fork()):
+                    time.sleep(20)
+                    os._exit(0)
+                with open(path, "a") as file:
+                    file.write(f"{helper}\n")
             os._exit(7)
         if action[1] == 4:
             time.sleep(60)

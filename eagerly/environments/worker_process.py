@@ -18,6 +18,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
@@ -288,6 +289,12 @@ def answer_and_end(what: str) -> None:
     os._exit(1)
 
 
+def _forget(*pipes: Connection) -> None:
+    _answered.clear()
+    for pipe in pipes:
+        pipe.close()
+
+
 def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_path: bool) -> None:
     """Answers messages until it receives `_CLOSE` or the trainer is gone."""
     if not asked_for_safe_path:
@@ -299,6 +306,8 @@ def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_p
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
     threading.Thread(target=give_signs, args=[signs], daemon=True).start()
     _answered.append(pipe)
+    # A forked child that keeps the pipes open would hide the end of this process.
+    os.register_at_fork(after_in_child=partial(_forget, pipe, signs))
     served = WorkerLoop(content)
     try:
         while (message := pipe.recv_bytes()) != _CLOSE:

@@ -18,7 +18,7 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import RunError, RunStoppedError
+from eagerly.errors import InterruptedRolloutError, RunError, RunStoppedError
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.network import ActorNetwork
@@ -117,7 +117,7 @@ class Collector:
         self._whole_episodes = warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
         self._actor, self._version = policy, agent.policy.version
-        self._begun, self._opened = False, ExitStack()
+        self._begun, self._failed, self._opened = False, False, ExitStack()
         self.steps = self.steps_owing_updates = 0
 
     @classmethod
@@ -174,13 +174,22 @@ class Collector:
         """Collects a round, T steps of each environment, and adds it to the buffer.
 
         Raises:
-            RunError: If an environment fails, or its image stacks are inconsistent. It is a
-                `RunStoppedError` if the state is that before the round, so that it can be saved.
+            RunError: If an environment fails, its image stacks are inconsistent, or an earlier call
+                failed. It is a `RunStoppedError` if the state is that before the round, so that it
+                can be saved.
             FloatingPointError: If an action, observation or reward is NaN or infinite.
         """
         if not self._begun:
             self.begin()
-        rollout = self._acted_by_groups() if self._groups_act else self._acted()
+        if self._failed:
+            raise RunError("the last round failed: create a new Trainer to resume the run")
+        try:
+            rollout = self._acted_by_groups() if self._groups_act else self._acted()
+        except InterruptedRolloutError:  # the round continues in the next call
+            raise
+        except BaseException:
+            self._failed = True
+            raise
         before, self.steps = self.steps, self.steps + rollout.rewards.size
         if not self._whole_episodes:
             warmup = self._warmup_steps

@@ -113,7 +113,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
             "not bit for bit: the environment is not deterministic given its seed, and episodes "
             f"that cannot be restored start over; {kept}"
         )
-    seen = "as just verified" if repeats else "not checked in this session"
+    seen = "as the check found" if repeats else "not checked in this session"
     condition = f"if the environment is deterministic given its seed, {seen}"
     if gpu() is None:
         return f"bit for bit, with the same versions, threads and CPU, {condition}"

@@ -276,3 +276,5 @@ def test_an_invalid_executed_action_is_an_error(reports: Any, message: str) -> N
     collector = Collector.make(agent, lambda: Limited(reports), agent.replay_buffer(9))
     with pytest.raises(RunError, match=message):
         collector.collect()
+    with pytest.raises(RunError, match="the last round failed: create a new Trainer"):
+        collector.collect()

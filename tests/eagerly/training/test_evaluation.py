@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from eagerly.environments.factory import environment_maker
+from eagerly.scripts.evaluate import _print
 from eagerly.storage.evaluations import format_return
 from eagerly.training.callbacks import _described
 from eagerly.training.evaluation import Evaluation, evaluation_seeds, run_episodes
@@ -53,12 +54,18 @@ def test_the_policy_receives_observations_in_the_environments_units() -> None:
     assert set(seen) == {((2,), np.dtype(np.float64))}
 
 
-def test_final_infos_are_averaged_over_the_episodes_that_report_them() -> None:
+def test_final_infos_are_averaged_over_the_episodes_that_report_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     evaluation = run_episodes(still, environment_maker("Success-v0")(), [0, 1])
     assert evaluation.infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
     evaluation.infos[1].pop("count")
     evaluation.infos[1]["distance"] = 5.0
     assert evaluation.info_means() == {"is_success": 1.0, "distance": 4.0, "count": 3.0}
+    _print(evaluation, 5, {"which": "best", "run_dir": "x", "env": "Success-v0"})
+    printed = capsys.readouterr().out
+    assert "mean count at episode end: 3, in 1 of 2 episodes\n" in printed
+    assert "mean distance at episode end: 4\n" in printed
 
 
 def test_returns_are_formatted_with_significant_digits() -> None:

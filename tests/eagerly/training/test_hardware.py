@@ -42,7 +42,7 @@ def continues(*, restores: bool = True, repeats: bool | None = None) -> str:
 def test_bit_exact_resuming_is_promised_only_if_episodes_are_restored(
     repeats: bool | None,
 ) -> None:
-    seen = {True: "as just verified", None: "not checked in this", False: "not bit for bit"}
+    seen = {True: "as the check found", None: "not checked in this", False: "not bit for bit"}
     assert seen[repeats] in continues(repeats=repeats)
     assert "not bit for bit" in continues(restores=False, repeats=repeats)
     assert "--restore-episodes no" in continues(restores=False, repeats=repeats)

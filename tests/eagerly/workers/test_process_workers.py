@@ -295,14 +295,17 @@ def test_a_lost_irreproducible_environment_begins_a_fresh_episode() -> None:
     environments.close()
 
 
-def test_a_collector_that_dies_at_every_attempt_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_collector_that_dies_at_every_attempt_is_reported_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("HELPERS", str(tmp_path / "helpers"))
     monkeypatch.setattr("eagerly.workers.recovery._TRIES", 2)
     environments = made()
     died = r"collector process 1 died \(exit code 7\): giving up after 2 attempts"
     with pytest.raises(RunError, match=died):
         environments.step(np.array([[0, 0], [0, 3]], np.float32))
+    for helper in (tmp_path / "helpers").read_text().split():
+        os.kill(int(helper), signal.SIGKILL)  # fails if it has ended
     left = pids(environments)
     environments.close()
     assert all(gone(pid) for pid in left)
