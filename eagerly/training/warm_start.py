@@ -43,7 +43,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     the same weights. If the policy contains target networks, their online networks get the same
     weights, too. With `init_critics`, the critics, their targets and the statistics of rewards are
     copied as well, from the newest checkpoint. If critics share layers with the policy, or the
-    agent has further networks, such as TD7's encoders, all networks are copied from there, also the
+    agent has further networks, such as encoders, all networks are copied from there, also the
     policy. Optimizers and everything else keep their initial state.
 
     If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
