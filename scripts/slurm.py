@@ -98,7 +98,7 @@ def write_array(batch: Batch) -> None:
 
 
 def _check_same(path: Path, text: str, why: str) -> None:
-    """Raises a `RunError` that says why an existing file with other text is not replaced."""
+    """Raises a `RunError` with the reason `why` if a file exists and has other text."""
     try:
         is_same = path.read_text(encoding="utf-8") == text
     except FileNotFoundError:

@@ -30,7 +30,7 @@ RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
 # Settings that can change the actor without changing the shapes of its weights.
 _SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
-# Settings that change what the critics estimate, or their activation.
+# Settings that change the activation of critics or the scale of their values.
 _OF_CRITICS = ("critic_activation", "normalize_rewards", "reward_scale")
 _ACTOR_CRITIC = {"actor", "actor_target", "critic", "critic_target"}
 
@@ -66,11 +66,11 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         raise UsageError(f"--init-from: {error}") from error
     mine, theirs = agent.config.flat(), other.agent_config.flat()
     copied = _copied(agent) if run.config.init_critics else []
-    for name in (*_SAME_SHAPES, *_OF_CRITICS) if copied else _SAME_SHAPES:
+    needed = dict.fromkeys(_SAME_SHAPES, "their actors must have the same architecture")
+    if copied:
+        needed |= dict.fromkeys(_OF_CRITICS, "it must be the same with --init-critics")
+    for name, must in needed.items():
         if name in mine and name in theirs and mine[name] != theirs[name]:
-            must = "their actors must have the same architecture"
-            if name in _OF_CRITICS:
-                must = "it must be the same with --init-critics"
             raise UsageError(
                 f"--init-from: {flag_name(name)} is {theirs[name]} in {run_dir} and {mine[name]} "
                 f"in this run: {must}"
