@@ -205,7 +205,7 @@ class EnvironmentGroup:
         self._episodes = [0] * len(self.envs)
         self._kwargs = [UNCHANGED] * len(self.envs)
         self.policy: Acts | None = None
-        self.is_closing = False
+        self._begun = self.is_closing = False
         self.observations = np.empty((len(self.envs), 0), np.float32)
 
     def spaces(self) -> bytes:
@@ -220,20 +220,21 @@ class EnvironmentGroup:
         fresh: np.ndarray | None = None,
         kwargs: Sequence[str] = (),
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Resets every environment to a given episode and replays its recorded actions.
+        """Resets environments to given episodes and replays their recorded actions.
 
         Args:
             episodes: Episode number of each environment.
             actions: Recorded actions of each environment, `[T, ...]`, in its units; if empty,
                 nothing is replayed.
-            fresh: Mask `[G]` of episodes that begin although the previous one did not end; None: no
-                such episode.
+            fresh: Mask `[G]` of episodes that begin although the previous one did not end. Other
+                environments stay as they are, because not every episode can be replayed twice.
+                None, or in a new group: all environments are reset.
             kwargs: Changed keyword arguments of each environment, as JSON, see `rollout`; empty:
                 they stay.
 
         Returns:
-            The resulting observations `[G, O]` and returns `[G]`, NaN if an episode ended during
-            the replay.
+            The resulting observations `[G, O]` and the returns of replays `[G]`, NaN if an episode
+            ended during the replay.
         """
         self._episodes = list(episodes)
         for place, wanted in enumerate(kwargs):
@@ -241,10 +242,15 @@ class EnvironmentGroup:
                 raise RunError(error)
         if fresh is not None and self.policy is not None:
             self.policy.on_reset(fresh)
-        self.observations = np.stack([self._reset(place) for place in range(len(self.envs))])
+        places = range(len(self.envs))
+        resets = [fresh is None or not self._begun or bool(fresh[place]) for place in places]
+        self.observations = np.stack(
+            [self._reset(at) if resets[at] else self.observations[at] for at in places]
+        )
+        self._begun = True
         returns = np.zeros(len(self.envs))
         for place, log in enumerate(actions):
-            for action in log:
+            for action in log if resets[place] else ():
                 found, reward, terminated, truncated, _ = self.envs[place].step(action)
                 self.observations[place] = found
                 returns[place] += float(reward)

@@ -248,6 +248,20 @@ class Environments:
         self._episodes.observations = np.concatenate(observations)
         return np.concatenate(returns)
 
+    def _begin_fresh(self, where: np.ndarray) -> None:
+        """Starts the next episode of the environments in a mask `[N]`; others stay as they are."""
+        masks = [where[numbers.start : numbers.stop] for numbers in self.groups]
+        requests = {
+            group: self._episodes.begin(numbers, mask)
+            for group, (numbers, mask) in enumerate(zip(self.groups, masks, strict=True))
+            if mask.any()
+        }
+        parts = np.split(self._episodes.observations, [n.start for n in self.groups[1:]])
+        for group, (observations, _) in self._ask(requests).items():
+            parts[group] = observations
+        self._episodes.observations = np.concatenate(parts)
+        self._episodes.begin_fresh(where)
+
     def state(self) -> dict[str, Any]:
         """Returns the state for `restore`: episode numbers, actions, returns and observations.
 
@@ -276,13 +290,12 @@ class Environments:
         if self.keeps_kwargs and "kwargs" in state:
             *kwargs, log.next_kwargs, self.kwargs = map(_checked, state["kwargs"])
             log.kwargs = (kwargs + [log.next_kwargs] * len(self))[: len(self)]
-        before = log.kwargs.copy()
         self.why_lost = log.restore(state, self.why_changed)
         if state.get("repeats") is False and not self.why_changed:
             self.repeats = False
         if self.why_lost:
-            self._start_fresh(before)  # resets only once, because a reset may be expensive
             self.lost = np.ones(len(self), bool)
+            self._start_fresh(self.lost)  # resets only once, because a reset may be expensive
             return
         returns = self._begin()
         lost = (self.observations != state["observations"]).any(axis=1)
@@ -290,27 +303,24 @@ class Environments:
         self.lost, self.why_lost = lost, _NOT_REPEATED
         if lost.any():
             self.repeats = False
-            log.begin_fresh(lost)
-            self._start_fresh(before)
+            self._start_fresh(lost)
         elif log.lengths.any() and self.repeats is not False:  # a match may be chance
             self.repeats = True
 
-    def _start_fresh(self, before: list[str]) -> None:
-        """Starts episodes. Fresh episodes have the next keyword arguments.
+    def _start_fresh(self, where: np.ndarray) -> None:
+        """Starts episodes with the next keyword arguments, in the mask `[N]` of environments.
 
-        Args:
-            before: The arguments to which all return if an environment rejects the next ones. Only
-                a later reset would otherwise have discovered that.
+        If an environment rejects these arguments, all return to those of environment 0. Only a
+        later reset would otherwise have discovered that.
         """
-        log = self._episodes
+        log, kept = self._episodes, self._episodes.kwargs[0]
         try:
-            self.start()
+            self._begin_fresh(where)
         except RunError as error:
-            if log.kwargs == before:
+            if log.next_kwargs == kept:
                 raise
-            log.kwargs, log.next_kwargs = before, before[0]
-            self.kwargs = before[0]
-            self.start()
+            log.next_kwargs = self.kwargs = kept
+            self._begin_fresh(where)
             self.why_lost += f"; the newest arguments of set_env_kwargs are rejected: {error}"
 
     def expect_stop(self) -> None:

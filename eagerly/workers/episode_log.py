@@ -73,7 +73,8 @@ class EpisodeLog:
 
         Args:
             numbers: Indices of the group's environments.
-            fresh: Mask `[G]` of environments that begin their next episode instead of a replay.
+            fresh: Mask `[G]` of environments that begin their next episode instead. Those that do
+                not are neither reset nor replayed. None: all are replayed.
         """
         where = np.zeros(len(numbers), bool) if fresh is None else fresh
         episodes = [
@@ -104,7 +105,7 @@ class EpisodeLog:
         }
 
     def restore(self, state: Mapping[str, Any], why_not: str = "") -> str:
-        """Restores the log of saved episodes, or starts new episodes if replaying is impossible.
+        """Restores the log of saved episodes, or only their numbers if replaying is impossible.
 
         Args:
             state: The result of `state`.
@@ -133,5 +134,4 @@ class EpisodeLog:
             self.lengths[:] = [len(actions) for actions in self._actions]
             self.returns[:] = state["returns"]
             return ""
-        self.begin_fresh(np.ones(count, bool))
         return reason

@@ -254,6 +254,27 @@ def test_an_inexactly_restored_episode_is_detected_if_the_difference_is_visible(
     assert restored.lost.nonzero()[0].tolist() == lost
 
 
+@pytest.mark.parametrize("group_size", [0, 1])
+def test_a_restored_environment_is_not_reset_again_when_another_one_is_lost(
+    group_size: int,
+) -> None:
+    make = environment_maker(Fickle, {"shows": "observation"})
+    environments = Environments(make, 2, seed=0, group_size=group_size)
+    environments.start()
+    environments.step(actions(2))
+    state = environments.state()
+    expected = state["observations"][1].copy()
+    state["observations"] = state["observations"] + np.array([[1, 0], [0, 0]], np.float32)
+    restored = Environments(make, 2, seed=0, group_size=group_size)
+    restored.restore(state)
+    assert restored.lost.tolist() == [True, False]
+    np.testing.assert_array_equal(restored.observations[1], expected)
+    assert [len(log) for log in restored.state()["actions"]] == [0, 1]
+    environments.step(actions(2))
+    restored.step(actions(2))
+    np.testing.assert_array_equal(restored.observations[1], environments.observations[1])
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_known_irreproducibility_is_saved_and_restored(kept: bool) -> None:
     make = environment_maker(Fickle, {"shows": "nowhere"})
