@@ -10,7 +10,7 @@ import gymnasium
 
 from eagerly.environments.guard import close_with_warning
 from eagerly.environments.silence import Silence
-from eagerly.environments.values import check_info
+from eagerly.environments.values import EXECUTED, check_info
 from eagerly.environments.worker_process import LostError, WorkerProcess, message_of, sendable
 from eagerly.errors import RunError
 
@@ -18,18 +18,18 @@ STARTING = 120.0  # seconds allowed for a process to start, before it creates an
 
 
 class _RemoteTraceback:
-    """The environment in the separate process. Returns only the action mask of each `info`."""
+    """The environment in the separate process. Returns only what policies read of `info`."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
         self._env = make()
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         observation, info = self._env.reset(seed=seed, options=options)
-        return observation, _mask_in(info)
+        return observation, _read(info)
 
     def step(self, action: Any) -> Any:
         *result, info = self._env.step(action)
-        return *result, _mask_in(info)
+        return *result, _read(info)
 
     def call(self, name: str, *args: Any) -> Any:
         return self._env.get_wrapper_attr(name)(*args)
@@ -38,9 +38,9 @@ class _RemoteTraceback:
         self._env.close()
 
 
-def _mask_in(info: Any) -> dict[str, Any]:
+def _read(info: Any) -> dict[str, Any]:
     check_info(info)
-    return {key: value for key, value in info.items() if key == "action_mask"}
+    return {key: value for key, value in info.items() if key in ("action_mask", EXECUTED)}
 
 
 class RemoteEnvironment(gymnasium.Env[Any, Any]):
@@ -77,11 +77,11 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             raise
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment; the returned `info` contains only the action mask."""
+        """Resets the environment; `info` contains only the entries that policies read."""
         return self._ask("reset", seed, options)
 
     def step(self, action: Any) -> Any:
-        """Steps the environment; the returned `info` contains only the action mask."""
+        """Steps the environment; `info` contains only the entries that policies read."""
         return self._ask("step", action)
 
     def call(self, name: str, *args: Any) -> Any:

@@ -138,14 +138,14 @@ class EpisodeRecorder:
         """Starts an episode and returns a function that acts in it."""
         act = self._policy.start_episode()
 
-        def record_and_act(observation: Any, reward: Any = None, **masked: Any) -> Any:
+        def record_and_act(observation: Any, reward: Any = None, **more: Any) -> Any:
             if len(self._rows) < self.most:
-                self._rows.append(self._row(observation, masked.get("action_mask")))
+                self._rows.append(self._row(observation, more.get("action_mask")))
                 self._rewards.append(float(reward or 0.0))
                 self._begins.append(reward is None)
                 if self._layer is not None:
                     self._raw.append(self._layer.last)
-            return act(observation, reward, **masked)
+            return act(observation, reward, **more)
 
         return record_and_act
 

@@ -155,6 +155,7 @@ class PlayedEpisodes:
         reward: float | np.ndarray | None = None,
         ended: np.ndarray | None = None,
         action_mask: Any = None,
+        executed_action: Any = None,
     ) -> Any:
         """Returns the next action.
 
@@ -167,12 +168,15 @@ class PlayedEpisodes:
                 observation is the first one of the next episode. After a single episode, call
                 `start_episode` again instead.
             action_mask: As for `Policy`.
+            executed_action: The action that was executed instead of the previous one, for example
+                by a safety layer, in the format of the returned actions. None: the previous one.
 
         Returns:
             An action, or a batch of N actions, as returned by `Policy`.
 
         Raises:
-            ValueError: If a shape is wrong, or the policy is recurrent and the reward is missing.
+            ValueError: If a shape is wrong, the policy is recurrent and the reward is missing, or
+                `executed_action` is not an action.
             FloatingPointError: If the action would be NaN.
         """
         policy, episodes = self._policy, self._episodes
@@ -190,9 +194,17 @@ class PlayedEpisodes:
                 )
             rewards = np.broadcast_to(np.asarray(reward, np.float32), (len(rows),))
             none = np.zeros(len(rows), bool)
+            if executed_action is not None:
+                try:
+                    executed = policy._actions.from_environment(executed_action)
+                except ValueError as error:
+                    raise ValueError(f"executed_action must be an action: {error}") from error
+                self._acted = executed[np.newaxis] if single else executed
             episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
-        elif reward is not None or ended is not None:
-            raise ValueError("reward and ended must be omitted for the first observation")
+        elif not (reward is None and ended is None and executed_action is None):
+            raise ValueError(
+                "reward, ended and executed_action must be omitted for the first observation"
+            )
         self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
         return policy._to_environment(self._acted, single)
 

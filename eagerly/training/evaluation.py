@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eagerly.environments.values import numeric_items
+from eagerly.environments.values import EXECUTED, numeric_items
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 from eagerly.storage.evaluations import AT_LIMIT, SUCCESS
@@ -128,7 +128,8 @@ class PlaysEpisodes(Protocol):
         """Returns a function that acts in one episode.
 
         Its arguments are an observation and the reward that accompanied it, None at the start. If
-        `info` holds an "action_mask", that is passed as a keyword argument.
+        `info` holds an "action_mask" or, after a step, an "executed_action", these are passed as
+        keyword arguments.
         """
 
 
@@ -200,20 +201,22 @@ def _episode(
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None
+    names = ["action_mask"]
     while not ended and length != steps_limit:
         if watch:
             watch()
-        masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
+        more = {name: info[name] for name in names if name in info}
         try:
             if found := first_not_finite(parts(observation)):
                 raise FloatingPointError(
                     f"observation must be finite in float32; got {found} in step {length} of an "
                     "evaluation episode"
                 )
-            action = act(observation, reward, **masked)
+            action = act(observation, reward, **more)
         except ValueError as error:
             raise ValueError(f"step {length} of an evaluation episode: {error}") from error
         observation, reward, terminated, truncated, info = env.step(action)
+        names = ["action_mask", EXECUTED]
         total += float(reward)
         length += 1
         ended = terminated or truncated
@@ -229,4 +232,4 @@ def _whole(observation: Any) -> Any:
 def _acting(policy: PolicyLike) -> Act:
     if isinstance(policy, PlaysEpisodes):
         return policy.start_episode()
-    return lambda observation, reward, **masked: policy(observation)
+    return lambda observation, reward, **more: policy(observation)

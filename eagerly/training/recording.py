@@ -50,8 +50,8 @@ class NoisyPolicy:
         generator = np.random.Generator(np.random.PCG64(seeds))
         self._episode += 1
 
-        def act(observation: Any, reward: Any = None, **masked: Any) -> Any:
-            action = played(observation, reward, **masked)
+        def act(observation: Any, reward: Any = None, **more: Any) -> Any:
+            action = played(observation, reward, **more)
             if not self._noise:
                 return action
             disturbed = actions.from_environment(action)

@@ -92,6 +92,43 @@ class Actions:
         np.maximum(rows, self.low, out=rows)
         return np.minimum(rows, self.high, out=rows)
 
+    def from_environment(self, action: Any) -> np.ndarray:
+        """Converts a value of the environment's action space to `[A]`, in [-1, 1] and one-hot.
+
+        Raises:
+            ValueError: If it is not in the space.
+        """
+        boxes, chosen = list[np.ndarray](), list[np.ndarray]()
+
+        def read(space: dict[str, Any], value: Any) -> None:
+            if "Dict" in space:
+                for key, inner in space["Dict"]:
+                    read(inner, value[key])
+            elif "Tuple" in space:
+                for inner, part in zip(space["Tuple"], value, strict=True):
+                    read(inner, part)
+            else:
+                shape, dtype, _ = leaf(space)
+                array = np.asarray(value, dtype if "Box" in space else np.float64)
+                if array.shape != tuple(shape):
+                    raise ValueError(f"expected shape {shape}; got {array.shape}")
+                (boxes if "Box" in space else chosen).append(array.reshape(-1).astype(np.float64))
+
+        try:
+            read(self.space, action)
+            row = np.concatenate([*boxes, *chosen])
+            inside = ((self.low <= row) & (row <= self.high)).all()
+            if not inside or (row[self.continuous :] % 1.0).any():
+                raise ValueError(f"{row.tolist()} is not in the action space")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"executed_action must be an action: {error}") from error
+        acted, box = np.zeros(self.size, np.float32), row[: self.continuous]
+        acted[: self.continuous] = ((box - self.center) / self.half).clip(-1.0, 1.0)
+        values = row[self.continuous :].astype(np.int64) - self._firsts
+        for columns, value in zip(self._segments, values, strict=True):
+            acted[columns.start + value] = 1.0
+        return acted
+
     def unflatten(self, actions: np.ndarray, single: bool) -> Any:
         """Converts actions `[N, A]` to values of the environment's action space."""
         rows = self.to_environment(actions[0] if single else actions)

@@ -283,7 +283,11 @@ class Episode:
         self._preprocessing = Preprocessing(policy._raw["steps"]) if policy._raw else None
 
     def __call__(
-        self, observation: Any, reward: float | None = None, action_mask: Any = None
+        self,
+        observation: Any,
+        reward: float | None = None,
+        action_mask: Any = None,
+        executed_action: Any = None,
     ) -> Any:
         """Returns the next action. If an error is raised, the episode is unchanged.
 
@@ -293,31 +297,39 @@ class Episode:
             reward: The reward of the previous action; None for the first observation. Ignored if
                 the policy is not recurrent.
             action_mask: The valid discrete actions, in the format of `info["action_mask"]`.
+            executed_action: The action that was executed instead of the previous one, for example
+                by a safety layer, in the environment's units. Ignored if the policy is not
+                recurrent.
 
         Returns:
             The action in the environment's units, within its bounds.
 
         Raises:
-            ValueError: If an input has the wrong shape, or a recurrent policy gets a reward with
-                the first observation or none with a later one.
+            ValueError: If an input has the wrong shape, `executed_action` is not an action, or a
+                recurrent policy gets a reward with the first observation or none with a later one.
             RuntimeError: If another thread has called this policy before.
             FloatingPointError: If an input contains NaN, or a score is not finite.
         """
-        policy = self._policy
-        if (self._done is None) != (reward is None) and policy.remembers:
-            raise ValueError(
-                "reward must be None for the first observation of an episode"
-                if self._done is None
-                else "reward is missing: call act(observation, reward) with the previous reward"
-            )
+        if self._policy.remembers:
+            if self._done is None and not (reward is None and executed_action is None):
+                raise ValueError(
+                    "reward must be None for the first observation of an episode, and so must "
+                    "executed_action"
+                )
+            if self._done is not None and reward is None:
+                raise ValueError(
+                    "reward is missing: call act(observation, reward) with the previous reward"
+                )
         before = copy.copy(self._preprocessing)
         try:
-            return self._act(self.preprocess(observation), reward, action_mask)
+            return self._act(self.preprocess(observation), reward, action_mask, executed_action)
         except Exception:
             self._preprocessing = before
             raise
 
-    def _act(self, observation: Any, reward: float | None, action_mask: Any) -> Any:
+    def _act(
+        self, observation: Any, reward: float | None, action_mask: Any, executed_action: Any
+    ) -> Any:
         policy = self._policy
         if not policy.remembers:
             act = policy._act if policy._raw else policy
@@ -326,6 +338,8 @@ class Episode:
         if not single:
             raise ValueError(f"observation must not be a batch; got {len(rows)} observations")
         before = np.zeros(policy.action_size, np.float32) if self._done is None else self._done
+        if executed_action is not None:
+            before = policy._actions.from_environment(executed_action)
         scores, self._state = policy._remembered(
             rows[0], before, 0.0 if reward is None else reward, self._state
         )

@@ -144,11 +144,14 @@ def test_recurrent_actions_match_the_policy(
     random, reward = np.random.default_rng(4), None
     mine, others = found.start_episode(), policy.start_episode()
     state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
-    for _ in range(12):
-        each = observation.sample()
+    for step in range(12):
+        each, executed = observation.sample(), None
+        if step % 3 == 2:  # a safety layer executes another action
+            executed = action.sample()
+            before = layout[1].from_environment(executed)
         given = masks(action, random) if layout[0].masked else None
-        expected = others(each, reward, action_mask=given)
-        assert_same(mine(each, reward, given), expected)
+        expected = others(each, reward, action_mask=given, executed_action=executed)
+        assert_same(mine(each, reward, given, executed), expected)
         stepped, scores, *state = found.step(each, before, reward or 0.0, *state, action_mask=given)
         assert_same(stepped, expected)
         before, reward = found.decide(scores), float(random.normal())
@@ -298,9 +301,14 @@ def test_invalid_inputs_raise_errors(tmp_path: Path, monkeypatch: pytest.MonkeyP
     act = remembers.start_episode()
     with pytest.raises(ValueError, match="reward must be None for the first observation"):
         act(np.zeros(3), 1.0)
+    with pytest.raises(ValueError, match="and so must executed_action"):
+        act(np.zeros(3), executed_action=np.zeros(2))
     act(np.zeros(3))
     with pytest.raises(ValueError, match="reward is missing"):
         act(np.zeros(3))
+    for wrong in (np.zeros(3), [9.0, 9.0], ["up", "down"]):
+        with pytest.raises(ValueError, match="executed_action must be an action: "):
+            act(np.zeros(3), 1.0, executed_action=wrong)
     with pytest.raises(ValueError, match="previous_action must have shape"):
         remembers.step(np.zeros(3), np.zeros(3), 0.0, *remembers.initial_state())
     with pytest.raises(ValueError, match="state must have parts"):

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from eagerly.environments.factory import environment_maker
+from eagerly.policies.policy import Policy
 from eagerly.scripts.evaluate import _print
+from eagerly.spaces import Actions, Observations
 from eagerly.storage.evaluations import format_return
 from eagerly.training.callbacks import _described
 from eagerly.training.evaluation import Evaluation, evaluation_seeds, run_episodes
@@ -71,6 +73,29 @@ def test_final_infos_are_averaged_over_the_episodes_that_report_them(
 def test_returns_are_formatted_with_significant_digits() -> None:
     shown = [format_return(value) for value in (6872.3115, -152.85, 99.9, -0.3874, 0.0, 12345678.9)]
     assert shown == ["6872.3", "-152.8", "99.9", "-0.3874", "0", "12345678.9"]
+
+
+def test_a_recurrent_policy_receives_the_action_that_a_safety_layer_executed() -> None:
+    class Safe(toys.Counting):
+        def step(self, action: np.ndarray) -> Any:
+            return *super().step(action)[:4], {"executed_action": np.full(2, 0.25, np.float32)}
+
+    class Memory:
+        action_size = 2
+
+        def initial_state(self, count: int) -> list[np.ndarray]:
+            return []
+
+        def step(self, rows: np.ndarray, actions: np.ndarray, *_: Any) -> Any:
+            seen.append(actions[0].tolist())
+            return np.ones((1, 2), np.float32), []
+
+    seen: list[Any] = []
+    env = Safe(length=3)
+    layout = Observations(env.observation_space), Actions(env.action_space)
+    run_episodes(Policy(Memory(), *layout, steps=0), env, [0])
+    executed = layout[1].from_environment(np.full(2, 0.25, np.float32)).tolist()
+    assert seen == [[0.0, 0.0], executed, executed]
 
 
 def test_watch_is_called_after_every_reset_and_step() -> None:
