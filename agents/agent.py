@@ -32,6 +32,7 @@ from eagerly.agents.running_statistics import Statistics
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer, Layout, Replay, replay_buffer
+from eagerly.errors import whole_number
 from eagerly.importing import FACTORY
 from eagerly.networks import acting_policy
 from eagerly.networks.acting import MemoryPolicy
@@ -89,7 +90,8 @@ class Agent(Algorithm, Saved):
     Raises:
         TypeError: If the first two arguments are neither an environment nor two spaces, `config`
             has the wrong type or a setting is unknown.
-        ValueError: If a space is not supported, or a setting is invalid or has no effect.
+        ValueError: If a space is not supported, a setting is invalid or has no effect, or the seed
+            is not an integer of at least 0.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
@@ -106,7 +108,7 @@ class Agent(Algorithm, Saved):
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        spaces = _spaces_of(env, action_space)
+        spaces, seed = _spaces_of(env, action_space), whole_number("seed", seed)
         config = self.Config() if config is None else config
         if not isinstance(config, self.Config):
             expected, found = self.Config.__name__, type(config).__name__
@@ -263,7 +265,9 @@ class Agent(Algorithm, Saved):
         Raises:
             TypeError: If `sampler` returns None or a sampler that this kind of buffer cannot use.
         """
-        sampler = self.sampler(np.random.SeedSequence(seed) if isinstance(seed, int) else seed)
+        if not isinstance(seed, np.random.SeedSequence):
+            seed = np.random.SeedSequence(whole_number("seed", seed))
+        sampler = self.sampler(seed)
         if sampler is None:
             raise TypeError(f"{type(self).__name__}.sampler must return a sampler; got None")
         return replay_buffer(self.layout, capacity, sampler=sampler)
@@ -483,6 +487,7 @@ class Agent(Algorithm, Saved):
         """
         if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must have layout {self.layout}; got {buffer.layout}")
+        updates = whole_number("updates", updates, 1)
         with self.lock:
             self.policy.snapshot()  # threads that act during this call use the weights before it
             self._statistics.sync()

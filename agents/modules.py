@@ -102,6 +102,10 @@ class Module:
         if self.exchange is not None:
             gradients = self.exchange(gradients)
         self.optimizer.apply(gradients, variables)
+        for variable in self.learned:
+            constraint = getattr(variable, "constraint", None)
+            if constraint is not None:
+                variable.assign(constraint(variable.value))
 
     def networks(self) -> dict[str, Model]:
         """Returns the network as `name`, and its target, if any, as `name_target`."""
@@ -177,8 +181,9 @@ class Modules(Mapping[str, Module]):
         seen: set[int] = set()
         groups = {}
         for name, network in self.networks().items():
-            groups[name] = [v for v in network.variables if id(v.value) not in seen]
-            seen |= {id(variable.value) for variable in groups[name]}
+            fresh = {id(v.value): v for v in network.variables if id(v.value) not in seen}
+            groups[name] = list(fresh.values())
+            seen |= fresh.keys()
         for module in self.values():
             groups |= module.slots()
         return groups

@@ -10,6 +10,7 @@ import numpy as np
 from eagerly.buffers.accumulators import Accumulator
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
+from eagerly.errors import whole_number
 from eagerly.state import check_keys, packed, unpacked
 
 FINAL = "final"
@@ -45,7 +46,7 @@ class Hindsight:
         seed: Seed of the goal sampling, an int or a `numpy.random.SeedSequence`.
 
     Raises:
-        ValueError: If the strategy is unknown.
+        ValueError: If the strategy is unknown, or `steps` or `goals` is below 1.
     """
 
     one_to_one = False
@@ -65,6 +66,7 @@ class Hindsight:
     ) -> None:
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
+        steps, goals = whole_number("steps", steps, 1), whole_number("goals", goals, 1)
         self._inside, self._achieved, self._desired = inside, achieved, desired
         self._outcomes, self._discount, self._steps = outcomes, discount, steps
         self._strategy, self._goals = strategy, 1 if strategy == FINAL else goals
@@ -118,7 +120,7 @@ class Hindsight:
                 reached[at, self._achieved], goal[rows], [infos[i] for i in at]
             )
             reward[rows] += discount[rows] * rewards
-            discount[rows] *= self._discount * ~terminated
+            discount[rows] *= self._discount * ~np.asarray(terminated, bool)
         before = observation[step]
         after = reached[np.minimum(step + self._steps, count) - 1]
         before[:, self._desired] = after[:, self._desired] = goal

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eagerly.buffers.sum_tree import SumTree
+from eagerly.errors import whole_number
 from eagerly.state import Saved
 
 _FIRST_GROUP = 1024  # calls of `added` after which the new priorities are written to the tree
@@ -24,20 +25,24 @@ class _ByPriority(Saved):
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
+        exponent: α, at least 0.
         highest_every: Updates between resets of the highest priority to the maximum over the stored
             rows. If 0, it is the maximum over all rows ever stored.
 
     Raises:
-        ValueError: If `highest_every` is below 0.
+        ValueError: If an argument is out of range.
     """
 
     per_row = ("td_error",)
     _saved: ClassVar[tuple[str, ...]] = ("_generator", "_priorities", "_highest", "_fed_back")
 
-    def __init__(self, seed: int | np.random.SeedSequence = 0, *, highest_every: int = 0) -> None:
-        if highest_every < 0:
-            raise ValueError(f"highest_every must be at least 0; got {highest_every}")
-        self._highest_every, self._fed_back = highest_every, 0
+    def __init__(
+        self, seed: int | np.random.SeedSequence, *, exponent: float, highest_every: int
+    ) -> None:
+        if not exponent >= 0.0:
+            raise ValueError(f"exponent must be at least 0; got {exponent}")
+        self._highest_every, self._fed_back = whole_number("highest_every", highest_every), 0
+        self._exponent = exponent
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._tree, self._count, self._highest = SumTree(), 0, 1.0
         # Ring positions and priorities of new rows that are not in the tree yet.
@@ -153,9 +158,12 @@ class ProportionalSampler(_ByPriority):
         seed: An int or a `numpy.random.SeedSequence`.
         exponent: α, at least 0; 0 samples uniformly.
         correction: Initial β, in [0, 1].
-        correction_updates: Number of updates until β is 1.
+        correction_updates: Number of updates until β is 1, at least 1.
         highest_every: Updates between resets of the priority of new rows to the highest stored
             priority; 0: never.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     _saved = (*_ByPriority._saved, "_updates")
@@ -169,9 +177,11 @@ class ProportionalSampler(_ByPriority):
         correction_updates: int = 1_000_000,
         highest_every: int = 0,
     ) -> None:
-        super().__init__(seed, highest_every=highest_every)
-        self._exponent, self._correction = exponent, correction
-        self._correction_updates, self._updates = correction_updates, 0
+        super().__init__(seed, exponent=exponent, highest_every=highest_every)
+        if not 0.0 <= correction <= 1.0:
+            raise ValueError(f"correction must be in [0, 1]; got {correction}")
+        self._correction, self._updates = correction, 0
+        self._correction_updates = whole_number("correction_updates", correction_updates, 1)
 
     def priority_of(self, td_error: np.ndarray) -> np.ndarray:
         """Returns (abs(δ) + 10⁻⁶)^α."""
@@ -212,6 +222,9 @@ class LAPSampler(_ByPriority):
         exponent: α, at least 0.
         highest_every: Updates between resets of the priority of new rows to the highest stored
             priority; 0: never.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -221,8 +234,7 @@ class LAPSampler(_ByPriority):
         exponent: float = 0.4,
         highest_every: int = 0,
     ) -> None:
-        super().__init__(seed, highest_every=highest_every)
-        self._exponent = exponent
+        super().__init__(seed, exponent=exponent, highest_every=highest_every)
 
     def priority_of(self, td_error: np.ndarray) -> np.ndarray:
         """Returns max(abs(δ), 1)^α."""

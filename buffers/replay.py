@@ -13,6 +13,7 @@ import numpy as np
 
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places, check_weights
 from eagerly.buffers.transition import Layout, RowLayout, Transition
+from eagerly.errors import whole_number
 from eagerly.state import Lock, Saved
 
 _ALIGNMENT = 64
@@ -39,7 +40,7 @@ class Buffer(Saved):
         permanent: Number of first rows that are never overwritten.
 
     Raises:
-        ValueError: If the capacity is not positive.
+        ValueError: If the capacity is not an integer of at least 1.
         TypeError: If `per_row` of the sampler is not a tuple.
     """
 
@@ -57,9 +58,8 @@ class Buffer(Saved):
         seed: int | np.random.SeedSequence = 0,
         sampler: Sampler | None = None,
     ) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1; got {capacity}")
-        self.capacity, self.layout, self.added = capacity, layout, 0
+        self.capacity = capacity = whole_number("capacity", capacity, 1)
+        self.layout, self.added = layout, 0
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = RowWriter(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler

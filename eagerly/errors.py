@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import sysconfig
@@ -42,6 +43,21 @@ class InterruptedRolloutError(Exception):
 
 class RunStoppedError(RunError):
     """An error that ends a run after it was saved, as if a stop had been requested."""
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """Returns an argument as an `int`.
+
+    Raises:
+        ValueError: If it is not an integer, or below `least`. The message contains `name`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer; got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}; got {value}")
+    return number
 
 
 # Code in these folders is not the user's. An editable install reaches this package through a link.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -350,11 +351,11 @@ class CustomCritic(CustomModel):
         if self.n_critics != n_critics:
             raise ValueError(
                 f"{self._label} has {self.n_critics} members, but n_critics is {n_critics}: return "
-                f"[{n_critics}, B], or set n_critics to {self.n_critics}"
+                f"[{n_critics}, B], or set n_critics to {self.n_critics}, if the agent has it"
             )
         if self._others:
             self.variables = [
-                CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
+                dataclasses.replace(variable, path=f"{index}/{variable.path}")
                 for index, member in enumerate([self, *self._others])
                 for variable in member.variables
             ]

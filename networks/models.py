@@ -119,11 +119,14 @@ class CustomVariable:
         value: The variable. Its attributes, such as `shape`, `numpy` and `assign`, are also
             available on this object.
         trainable: Whether it is trainable.
+        constraint: Maps the new value to a valid one after every update, as in Keras; None for no
+            constraint.
     """
 
     path: str
     value: tf.Variable
     trainable: bool
+    constraint: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value, name)
@@ -137,18 +140,25 @@ def named_variables(model: Any) -> list[CustomVariable]:
     """
     found: Counter[str] = Counter()
     named = []
-    listed = list(getattr(model, "variables", ()))
-    learned = getattr(model, "trainable_variables", [v for v in listed if v.trainable])
+    # A model may list a shared layer twice.
+    listed = {id(_raw(variable)): variable for variable in getattr(model, "variables", ())}
+    learned = [variable for variable in listed.values() if variable.trainable]
+    # The property of `tf.Module` finds no Keras variables, even if `variables` lists them.
+    inherited = getattr(type(model), "trainable_variables", None) is tf.Module.trainable_variables
+    if hasattr(model, "trainable_variables") and not inherited:
+        learned = model.trainable_variables
     trainable = {id(_raw(variable)) for variable in learned}
-    for variable in listed:
+    for variable in listed.values():
         if isinstance(variable, keras.Variable):
             path = re.sub(r"_\d+(?=/|$)", "", variable.path)
         else:
             path = variable.name.removesuffix(":0")
         found[path] += 1
         unique = path if found[path] == 1 else f"{path}#{found[path]}"
-        value = _raw(variable)
-        named.append(CustomVariable(unique, value, id(value) in trainable))
+        value, constraint = _raw(variable), None
+        if value is not variable:  # Keras applies the constraint of a `tf.Variable` itself
+            constraint = variable.constraint
+        named.append(CustomVariable(unique, value, id(value) in trainable, constraint))
     return named
 
 

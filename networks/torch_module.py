@@ -87,7 +87,7 @@ class TorchModule(tf.Module):
     def without_gradient(self, *inputs: tf.Tensor) -> list[str]:
         """Returns the names of trainable parameters that the output does not depend on."""
         arrays = [part.numpy() for part in (*inputs, *self._learned, *self._kept)]
-        with torch.enable_grad():
+        with torch.enable_grad(), _LOCK:
             output, sources, _ = self._run(arrays, len(inputs), training=False)
             pairs = zip(self._names, sources[len(inputs) :], strict=False)
             learned = {name: tensor for name, tensor in pairs if tensor.requires_grad}
@@ -101,7 +101,7 @@ class TorchModule(tf.Module):
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in variables]
         for count in (2, 3) if rows is None else (rows,):
             given = [np.zeros((count, *part.shape[1:]), dtype.as_numpy_dtype) for part in inputs]
-            with torch.no_grad():
+            with torch.no_grad(), _LOCK:
                 found, *_ = self._run([*given, *zeros], len(inputs), training=False)
             if not isinstance(found, torch.Tensor):
                 raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import first_not_finite
 
+_log = logging.getLogger(__name__)
 UNCHANGED = "{}"  # the JSON of no changed keyword arguments
 
 
@@ -234,7 +236,7 @@ class EnvironmentGroup:
 
         Returns:
             The resulting observations `[G, O]` and the returns of replays `[G]`, NaN if an episode
-            ended during the replay.
+            ended, or the environment failed, during the replay.
         """
         self._episodes = list(episodes)
         for place, wanted in enumerate(kwargs):
@@ -251,7 +253,12 @@ class EnvironmentGroup:
         returns = np.zeros(len(self.envs))
         for place, log in enumerate(actions):
             for action in log if resets[place] else ():
-                found, reward, terminated, truncated, _ = self.envs[place].step(action)
+                try:
+                    found, reward, terminated, truncated, _ = self.envs[place].step(action)
+                except RunError as error:  # as in any replay that takes another course
+                    _log.warning("while replaying an episode: %s", error)
+                    returns[place] = np.nan
+                    break
                 self.observations[place] = found
                 returns[place] += float(reward)
                 if terminated or truncated:

@@ -136,7 +136,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise self._wrong(f"{what} failed:\n{told}\n") from error
 
     def close(self) -> None:
-        """Closes the environment. Errors become warnings and do not fail a finished run."""
+        """Closes the environment. Errors become warnings and do not fail a finished run.
+
+        If it hangs, the watchdog ends the process.
+        """
         try:
             self._call("close", self.env.close)
         except RunError as error:

@@ -21,10 +21,12 @@ class Silence:
 
     Attributes:
         seconds: Duration of the current silence.
+        is_short: Whether only a few seconds of silence are allowed.
     """
 
     def __init__(self, timeout: float) -> None:
         self._limit, self.seconds = timeout and timeout + _GRACE, 0.0
+        self.is_short = False
 
     def end(self) -> None:
         """Ends the silence, after a heartbeat or while no heartbeat is expected."""
@@ -33,11 +35,8 @@ class Silence:
     def tick(self) -> bool:
         """Counts a tick without a heartbeat and returns whether the process is frozen."""
         self.seconds += TICK
-        return 0.0 < self._limit <= self.seconds
-
-    def shorten(self) -> None:
-        """Reduces the allowed silence to a few seconds."""
-        self._limit = min(self._limit or _HURRIED, _HURRIED)
+        limit = min(self._limit or _HURRIED, _HURRIED) if self.is_short else self._limit
+        return 0.0 < limit <= self.seconds
 
 
 def give_signs(pipe: Connection) -> None:

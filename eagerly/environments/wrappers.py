@@ -41,9 +41,9 @@ class HideCoordinates(
                 f"has {space.shape[0]}: wrap it in HideCoordinates yourself"
             )
         size = space.shape[0]
-        outside = [index for index in hidden if not 0 <= index < size]
+        outside = [index for index in hidden if index not in range(size)]
         if outside:
-            raise ValueError(f"hidden coordinates must be in [0, {size}); got {outside}")
+            raise ValueError(f"hidden coordinates must be integers in [0, {size}); got {outside}")
         self._kept = np.setdiff1d(np.arange(size), np.array(hidden, np.int64))
         if not self._kept.size:
             raise ValueError(f"all {size} coordinates would be hidden: keep at least one")

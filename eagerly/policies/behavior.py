@@ -138,7 +138,7 @@ class BehaviorPolicy(Saved):
         """
         if self._acted is None:
             raise ValueError("observe was called before act: call act first to select actions")
-        count = len(self._acted)
+        count, ended = len(self._acted), np.asarray(ended, bool)
         if np.shape(rewards) != (count,) or np.shape(ended) != (count,):
             raise ValueError(
                 f"rewards and ended must have shape [{count}]; got {np.shape(rewards)} and "
@@ -175,7 +175,7 @@ class BehaviorPolicy(Saved):
         Args:
             began: Mask of the environments in which a new episode begins, `[N]` bool.
         """
-        self._acted = None
+        self._acted, began = None, np.asarray(began, bool)
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
         if self._returns is not None:

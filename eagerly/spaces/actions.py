@@ -121,6 +121,7 @@ class Actions:
                 values outside the space.
         """
         boxes, chosen = list[np.ndarray](), list[np.ndarray]()
+        batch: tuple[int, ...] | None = None  # (N,), or () for one action
         for path, leaf, value in _parts(self.space, actions, "actions"):
             is_box, shape = isinstance(leaf, spaces.Box), tuple(leaf.shape or ())
             array = np.asarray(value, leaf.dtype if is_box else np.float64)
@@ -128,6 +129,11 @@ class Actions:
             if array.shape != (*lead, *shape) or len(lead) > 1:
                 raise ValueError(
                     f"{path} must have shape {shape} or a batch axis before it; got {array.shape}"
+                )
+            batch = lead if batch is None else batch
+            if lead != batch:
+                raise ValueError(
+                    f"{path} must have the batch axis of the other parts, {batch}; got {lead}"
                 )
             part = array.reshape(*lead, -1).astype(np.float64)
             (boxes if is_box else chosen).append(part)
@@ -138,8 +144,8 @@ class Actions:
             place = tuple(int(i) for i in np.argwhere(~inside)[0])
             low, high = self.low[place[-1]], self.high[place[-1]]
             raise ValueError(
-                f"actions must be in the environment's units, here within [{low:g}, {high:g}]; got "
-                f"{rows[place]:g} at index {place[-1]}"
+                "actions must be in the environment's units, here within "
+                f"[{low:.9g}, {high:.9g}]; got {rows[place]:.9g} at index {place[-1]}"
                 + (f" of row {place[0]}" if place[1:] else "")
             )
         box = (rows[..., : self.continuous] - self._center) / self._scale

@@ -18,7 +18,7 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import InterruptedRolloutError, RunError, RunStoppedError
+from eagerly.errors import InterruptedRolloutError, RunError, RunStoppedError, whole_number
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.network import ActorNetwork
@@ -57,8 +57,9 @@ class Collector:
 
     Raises:
         ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`; if the
-            agent uses hindsight replay, which needs an environment, and no accumulator is given; or
-            if the agent does not support a policy lag.
+            agent uses hindsight replay, which needs an environment, and no accumulator is given; if
+            an argument is out of range, or the environments do not have the agent's spaces; or if
+            the agent does not support a policy lag.
     """
 
     def __init__(
@@ -73,6 +74,17 @@ class Collector:
         policy_lag: int = 0,
         accumulator: Accumulator | None = None,
     ) -> None:
+        warmup_steps = whole_number("warmup_steps", warmup_steps)
+        rollout_steps = whole_number("rollout_steps", rollout_steps, 1)
+        if policy_lag not in (0, 1):
+            raise ValueError(f"policy_lag must be 0 or 1; got {policy_lag}")
+        shapes = environments.observation_space.shape, environments.action_space.shape
+        expected = (agent.observations.size,), agent.actions.row_space.shape
+        if shapes != expected:
+            raise ValueError(
+                f"observations and actions of the environments must have the shapes {expected} of "
+                f"the agent's; got {shapes}"
+            )
         if accumulator is None:
             if agent.config.hindsight != NO_HINDSIGHT:
                 raise ValueError(
@@ -146,8 +158,12 @@ class Collector:
             **more: Further arguments of the collector.
 
         Raises:
+            ValueError: If an argument is out of range, or the environment has other spaces than
+                the agent.
             RunError: If the environment does not exist or does not support hindsight replay.
         """
+        num_envs, seed = whole_number("num_envs", num_envs, 1), whole_number("seed", seed)
+        group_size = whole_number("group_size", group_size)
         make = environment_maker(env, env_kwargs)
         flat = partial(make_flat, make, agent.observations, agent.actions)
         with ExitStack() as opened:

@@ -12,7 +12,7 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Replay
-from eagerly.errors import RunError, UsageError, summary
+from eagerly.errors import RunError, UsageError, summary, whole_number
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.spaces.serialization import spaces_text
 from eagerly.state import Stateful
@@ -74,8 +74,10 @@ class LoopCheckpoints:
         self.path = Path(path)
         if (self.path / "config.json").exists():
             raise UsageError(f"{path} is a run directory: continue it with eagerly.resume")
-        if keep < 1:
-            raise UsageError(f"keep must be at least 1; got {keep}")
+        try:
+            keep = whole_number("keep", keep, 1)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         for name, component in components.items():
             if not _NAME.fullmatch(name):
                 raise UsageError(f"names of components must match {_NAME.pattern}; got {name}")

@@ -18,7 +18,6 @@ class NoEnvironments:
         lost: Mask of the environments that had to start a new episode: empty.
         why_lost, why_changed, keeps_kwargs: As there, unused.
         kwargs: Changed keyword arguments: none.
-        stop_is_expected: As there, unused.
         num_collectors: Number of collectors: 0.
         repeats: Whether episodes repeat: unknown.
     """
@@ -26,10 +25,10 @@ class NoEnvironments:
     lost = np.zeros(0, bool)
     why_lost = why_changed = ""
     kwargs, keeps_kwargs = UNCHANGED, True
-    stop_is_expected, num_collectors = False, 0
+    num_collectors = 0
     repeats: bool | None = None
 
-    def expect_stop(self) -> None:
+    def expect_stop(self, *, expected: bool = True) -> None:
         """Does nothing."""
 
 

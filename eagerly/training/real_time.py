@@ -85,7 +85,8 @@ def _constant_buffer(agent: Agent, actions: np.ndarray) -> Replay:
     """Returns a buffer with equal steps, enough for a batch."""
     config = agent.config
     steps = config.sequence_length + config.burn_in + 2
-    buffer, observation = agent.replay_buffer(2 * steps), np.ones((1, agent.observations.size))
+    buffer = agent.replay_buffer(max(2 * steps, agent.layout.least_rows(1)))
+    observation = np.ones((1, agent.observations.size))
     zero, observation = np.zeros(1), observation.astype(np.float32)
     for _ in range(steps):
         step = Transition(observation, actions, zero, zero + config.discount, observation)

@@ -17,7 +17,7 @@ from eagerly.seeding import Stream, seed_sequence, seed_word
 from eagerly.spaces import Actions, Observations
 from eagerly.training.evaluation import Evaluation, run_episodes
 
-_NOISE = 2  # key of this noise within `Stream.EXPLORATION`; `Exploration` uses 0 and 1
+_NOISE = 2  # first key of this noise in `Stream.EXPLORATION`; the keys of `Exploration` are longer
 
 
 class NoisyPolicy:

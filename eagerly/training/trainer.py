@@ -145,7 +145,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
         self._check_open()
         if self._training:
             raise RunError("train() is running: callbacks must not call it; use stop() to end it")
-        self._training, self.collector.environments.stop_is_expected = True, False
+        self._training, self._stop_request = True, ""
+        self.collector.environments.expect_stop(expected=False)
         try:
             with nullcontext(signals) if signals else StopSignals() as self._signals:
                 self._signals.then = self.collector.environments.expect_stop
@@ -157,7 +158,6 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             self._signals.raise_received(f"saved at step {self.steps}")
 
     def _train(self) -> None:
-        self._stop_request = ""
         self.checkpoints.start_clock()
         missing = "No new checkpoint was written."
         try:

@@ -63,7 +63,7 @@ class Environments:
             change: it is closed and recreated. An environment that fails keeps its arguments,
             see `Rollout.recreated`, and all return to these.
         keeps_kwargs: Whether `restore` restores changed arguments.
-        stop_is_expected: Whether `expect_stop` was called. Set to False to continue after a stop.
+        stop_is_expected: The argument of the last call of `expect_stop`; False at first.
         why_changed: Why a saved state is from other environments, as text; "" if it is not. Then
             `restore` starts new episodes, and ignores what was found about the others.
     """
@@ -323,14 +323,17 @@ class Environments:
             self._begin_fresh(where)
             self.why_lost += f"; the newest arguments of set_env_kwargs are rejected: {error}"
 
-    def expect_stop(self) -> None:
+    def expect_stop(self, *, expected: bool = True) -> None:
         """Shortens the wait for frozen collectors because the run was asked to stop.
 
         Frozen collectors are restarted, so that the current round can be completed. A reset without
         a time limit is not awaited.
+
+        Args:
+            expected: False restores the usual waits, to continue after a stop.
         """
-        self.stop_is_expected = True
-        self._collectors.expect_stop()
+        self.stop_is_expected = expected
+        self._collectors.expect_stop(expected=expected)
 
     def close(self) -> None:
         """Closes every environment, after the current step of any rollout in progress.

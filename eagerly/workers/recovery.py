@@ -50,8 +50,8 @@ class Workers(Protocol):
             Seconds to wait for a rollout before closing; None: unlimited.
         """
 
-    def expect_stop(self) -> None:
-        """Shortens the wait for frozen collectors because the run was asked to stop."""
+    def expect_stop(self, *, expected: bool) -> None:
+        """Shortens the wait for frozen collectors if the run was asked to stop."""
 
     def close(self) -> None:
         """Closes every environment."""

@@ -184,10 +184,10 @@ class RemoteWorkers(ABC):
         """Returns the seconds to wait for a rollout, since other processes cannot abort it."""
         return _PATIENCE
 
-    def expect_stop(self) -> None:
+    def expect_stop(self, *, expected: bool) -> None:
         """Treats frozen collectors as lost within seconds. Restarted ones get the full timeout."""
         for silence in list(self._silences.values()):
-            silence.shorten()
+            silence.is_short = expected
 
     def close(self) -> None:
         """Closes every environment and ends every collector."""

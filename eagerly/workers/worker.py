@@ -89,7 +89,7 @@ class Worker:
             group.is_closing = True
         return None
 
-    def expect_stop(self) -> None:
+    def expect_stop(self, *, expected: bool) -> None:
         """Does nothing: this worker waits for no other process."""
 
     def close(self) -> None:

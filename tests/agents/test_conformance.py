@@ -109,6 +109,19 @@ def pair(pair_name: str) -> Agent:
 # --- seeds, calls, modes ----------------------------------------------------------------------
 
 
+def test_seeds_and_numbers_of_updates_are_integers(name: str) -> None:
+    agent = small_agent(name, seed=np.int64(0))
+    assert type(agent.seed) is int
+    for wrong in (None, 2.0, -1):
+        with pytest.raises(ValueError, match="seed must be "):
+            small_agent(name, seed=wrong)
+        with pytest.raises(ValueError, match="seed must be "):
+            agent.replay_buffer(9, seed=wrong)
+    for wrong in (0, 2.5):
+        with pytest.raises(ValueError, match="updates must be "):
+            agent.train(filled_buffer(), wrong)
+
+
 def test_equal_seeds_give_equal_results_and_different_seeds_do_not(name: str) -> None:
     first = _fingerprint(name, ())
     assert _fingerprint.__wrapped__(name, ()) == first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -253,6 +254,14 @@ def test_custom_builders_cannot_show_the_entries_to_the_actor(builder: Any, mess
 
     with pytest.raises(ValueError, match=message):
         Own(PARTS, ACTIONS, critic_entries="hidden", hidden_sizes=(8,))
+
+
+def test_critics_of_a_factory_that_normalize_can_be_loaded(tmp_path: Path) -> None:
+    agent = trained(agent_of(critic=custom_critic, normalize_observations=True))
+    agent.save(tmp_path / "saved")
+    loaded = agent_class("td3").load(tmp_path / "saved", critic=custom_critic)
+    for name, weights in agent.get_weights().items():
+        np.testing.assert_equal(loaded.get_weights()[name], weights)
 
 
 def test_td7_has_no_such_entries() -> None:

@@ -689,6 +689,34 @@ def test_variables_of_a_model_have_distinct_names() -> None:
         assert all(variable.trainable for variable in named)
 
 
+class Mixed(tf.Module):
+    """A `tf.Module` with Keras layers, which lists all variables, those of one layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        constraint = keras.constraints.MaxNorm(0.01, axis=None)
+        self.first = keras.layers.Dense(4, "relu", kernel_constraint=constraint)
+        self.last = keras.layers.Dense(2)
+        self.scale = tf.Variable(tf.ones(2), name="scale")
+
+    @property
+    def variables(self) -> Any:
+        return [self.scale, *self.first.variables, *self.last.variables, *self.last.variables]
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(self.scale * self.last(self.first(observation)))
+
+
+def test_all_variables_that_a_module_lists_are_trained_within_their_constraints() -> None:
+    agent = agent_of(lambda o, a: Mixed(), "", mode="graph")
+    before = {variable.path: variable.numpy() for variable in agent.acting.variables}
+    assert len(before) == 5
+    agent.train(filled_buffer(), 2)
+    after = {variable.path: variable.numpy() for variable in agent.acting.variables}
+    assert all((before[path] != after[path]).any() for path in before)
+    assert np.linalg.norm(after["dense/kernel"]) <= 0.01 + 1e-6
+
+
 class Embedded(keras.Model):
     """Embeds a discrete observation, which neither receives nor requires a gradient."""
 

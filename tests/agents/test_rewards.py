@@ -44,6 +44,13 @@ def test_discounted_returns_are_recorded_and_restart_with_each_episode() -> None
     np.testing.assert_allclose(moments.inverse_deviation(), [1 / np.std(RETURNS)], 1e-12)
 
 
+@pytest.mark.parametrize("kind", [int, float])
+def test_ends_of_episodes_may_be_numbers(kind: type) -> None:
+    agent = small_agent("td3", normalize_rewards=True, discount=0.5)
+    observe(agent.behavior(), ended=np.array(ENDED, kind))
+    np.testing.assert_allclose(agent.rewards.moments.mean, [np.mean(RETURNS)], 1e-12)
+
+
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
 def test_normalized_rewards_train_like_rewards_stored_in_the_new_unit(mode: str) -> None:
     settings = {"precision": "float64"}

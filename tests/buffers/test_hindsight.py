@@ -81,6 +81,14 @@ def test_goals_are_drawn_uniformly_from_achieved_goals(strategy: str) -> None:
 def test_n_step_returns_are_computed_after_relabeling() -> None:
     found = played(hindsight("final", steps=2), 4)
     relabelled = Transition(*(part[-4:] for part in found))
+
+    def integers(*given: Any) -> Any:
+        reward, reached = outcomes(*given)
+        return reward, reached.astype(int)
+
+    again = played(hindsight("final", steps=2, outcomes=integers), 4)
+    for part, other in zip(found, again, strict=True):
+        np.testing.assert_array_equal(part, other)
     assert relabelled.reward.tolist() == [-1.5, -1.5, -1, 0]
     assert relabelled.discount.tolist() == [GAMMA**2, GAMMA**2, 0, 0]
     assert relabelled.next_observation[:, 0].tolist() == [2, 3, 4, 4]
@@ -160,6 +168,19 @@ def test_on_reset_discards_interrupted_episodes() -> None:
 def test_an_unknown_strategy_is_rejected() -> None:
     with pytest.raises(ValueError, match="one of final, future, episode; got 'past'"):
         hindsight("past")
+
+
+def test_numbers_below_1_are_rejected() -> None:
+    for wrong in ({"steps": 0}, {"goals": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least 1; got 0"):
+            Hindsight(
+                OneStep(),
+                achieved=slice(1, 2),
+                desired=slice(2, 3),
+                outcomes=outcomes,
+                discount=GAMMA,
+                **wrong,
+            )
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,21 @@ def test_draws_are_bitwise_identical_after_restoring(kind: Any) -> None:
     assert continued.highest == through.highest
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        (LAPSampler, {"exponent": -1}, "exponent must be at least 0; got -1"),
+        (ProportionalSampler, {"exponent": float("nan")}, "exponent must be at least 0; got nan"),
+        (ProportionalSampler, {"correction": 2.0}, r"correction must be in \[0, 1\]; got 2.0"),
+        (ProportionalSampler, {"correction_updates": 0}, "correction_updates must be at least 1"),
+        (LAPSampler, {"highest_every": 2.5}, "highest_every must be an integer; got 2.5"),
+    ],
+)
+def test_arguments_out_of_range_are_rejected(kind: Any, wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**wrong)
+
+
 def test_invalid_states_are_rejected() -> None:
     sampler = fed(LAPSampler(), [1, 2, 3])
     state = sampler.state()

@@ -157,8 +157,9 @@ def test_wrappers_inside_each_other_fail_independently() -> None:
 
 def test_invalid_arguments_are_rejected() -> None:
     for hidden, message in (
-        ([3], r"hidden coordinates must be in \[0, 3\); got \[3\]"),
-        ([-1], r"hidden coordinates must be in \[0, 3\); got \[-1\]"),
+        ([3], r"hidden coordinates must be integers in \[0, 3\); got \[3\]"),
+        ([-1], r"hidden coordinates must be integers in \[0, 3\); got \[-1\]"),
+        ([1.5], r"must be integers in \[0, 3\); got \[1\.5\]"),
         ([0, 1, 2], "all 3 coordinates would be hidden: keep at least one"),
     ):
         with pytest.raises(ValueError, match=message):

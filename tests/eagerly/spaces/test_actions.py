@@ -78,6 +78,11 @@ def test_environment_actions_are_converted_to_agent_actions(space: gymnasium.Spa
             [0.0, 1.0],
             r"must have shape \(3,\) or a batch axis before it; got \(2,",
         ),
+        (
+            Tuple([Discrete(3), ASYMMETRIC]),
+            ([1, 2, 0], np.zeros((2, 3))),
+            r"must have the batch axis of the other parts, \(3,\); got \(2,\)",
+        ),
         (Discrete(3, start=-1), 2, r"here within \[-1, 1\]; got 2 at index 0"),
         (Discrete(3), [0.0, 0.5], r"got 0.5 at index 0 of row 1"),
         (MIXED, {"gear": 0}, "actions must have the structure of Dict"),

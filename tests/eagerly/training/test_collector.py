@@ -147,6 +147,24 @@ def test_an_environment_may_be_a_factory_and_unknown_ids_are_rejected() -> None:
         Collector.make(agent, "Lnog-v0", buffer)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be at least 1; got 0"),
+        ({"num_envs": 2.0}, r"num_envs must be an integer; got 2\.0"),
+        ({"group_size": -1}, "group_size must be at least 0; got -1"),
+        ({"seed": None}, "seed must be an integer; got None"),
+        ({"rollout_steps": 0}, "rollout_steps must be at least 1; got 0"),
+        ({"policy_lag": 2}, "policy_lag must be 0 or 1; got 2"),
+        ({"env": "Pendulum-v1"}, r"shapes \(\(2,\), \(2,\)\) of the agent's; got \(\(3,\), "),
+    ],
+)
+def test_invalid_arguments_are_rejected(wrong: dict[str, Any], message: str) -> None:
+    agent, buffer, _ = collector_of("Long-v0")
+    with pytest.raises(ValueError, match=message):
+        Collector.make(agent, **{"env": "Long-v0", "buffer": buffer} | wrong)
+
+
 def test_states_are_split_into_json_and_arrays() -> None:
     state = {"a": np.arange(3), "b": [1, {"c": np.zeros((2, 0))}, None], "d": {}, "e": (True, "x")}
     document, arrays = flatten_state(state, "part")

@@ -30,7 +30,7 @@ from eagerly.storage.digests import digests
 from eagerly.storage.manifest import published
 from eagerly.training import assembly
 from eagerly.training.callbacks import Callback
-from eagerly.training.real_time import responsive
+from eagerly.training.real_time import _constant_buffer, responsive
 from eagerly.workers import rollout_queue
 from eagerly.workers.environment_groups import Environments
 from tests.eagerly.training import test_algorithm
@@ -321,6 +321,13 @@ def test_a_stop_before_a_rollout_begins_ends_the_wait_for_its_reset(falling: Env
     Falling.go.set()
     with pytest.raises(InterruptedRolloutError):
         falling.finish_rollout()
+
+
+def test_the_steps_for_compiling_fit_into_the_buffer_with_many_frames() -> None:
+    pictures = gymnasium.spaces.Box(0, 255, (20, 7, 8), np.uint8)
+    agent = TD3(pictures, Single.action_space, hidden_sizes=(8,), mode="eager")
+    actions = np.zeros((1, agent.actions.size), np.float32)
+    assert len(_constant_buffer(agent, actions)) > 1
 
 
 def test_a_call_that_does_not_fit_the_agent_is_reported() -> None:

@@ -254,6 +254,28 @@ def test_an_inexactly_restored_episode_is_detected_if_the_difference_is_visible(
     assert restored.lost.nonzero()[0].tolist() == lost
 
 
+def test_an_episode_whose_replay_fails_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    class Strict(toys.Counting):
+        limit = 9
+
+        def step(self, action: np.ndarray) -> Any:
+            assert self.count < self.limit, "joint limit exceeded"
+            return super().step(action)
+
+    make = environment_maker(Strict, {"length": 9})
+    environments = Environments(make, 1, seed=0)
+    environments.start()
+    for _ in range(3):
+        environments.step(actions(1))
+    Strict.limit = 2
+    restored = Environments(make, 1, seed=0)
+    restored.restore(environments.state())
+    assert restored.lost.tolist() == [True]
+    assert restored.observations[0, 1] == 0
+    assert "while replaying an episode: environment 0, step 3" in caplog.text
+    assert "joint limit exceeded" in caplog.text
+
+
 @pytest.mark.parametrize("group_size", [0, 1])
 def test_a_restored_environment_is_not_reset_again_when_another_one_is_lost(
     group_size: int,

@@ -426,8 +426,13 @@ def test_silence_counts_ticks_beyond_the_timeout_since_the_last_heartbeat() -> N
     assert [silence.tick() for _ in range(5)] == [False] * 4 + [True]
     endless = Silence(0.0)
     assert not any(endless.tick() for _ in range(1000))
-    endless.shorten()
+    long = Silence(60.0)
+    endless.is_short = long.is_short = True
     assert endless.tick()
+    assert [long.tick() for _ in range(5)] == [False] * 4 + [True]
+    endless.is_short = long.is_short = False  # the run continues after a stop
+    assert not endless.tick()
+    assert not long.tick()
 
 
 PROGRAM = """
