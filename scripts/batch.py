@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,11 @@ from eagerly.scripts.job import Job, wait_until_free
 from eagerly.scripts.jobs import Jobs
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
+from eagerly.storage.config import NO_EVALUATIONS, RunConfig
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import check_total, finished_by, published
 from eagerly.storage.run import open_run
+from eagerly.storage.run_document import check_path
 from eagerly.storage.tracking import check_tracker
 from eagerly.training.run_processes import train_command
 from eagerly.training.signals import StopSignals
@@ -96,7 +96,10 @@ def train_batch(batch: Batch, *, progress: bool = True) -> None:
                 raise Failure(error) from error
             echo(f"the score table cannot be printed: {error}", err=True)
         folder = batch.folder
-        tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
+        words = [str(folder), "-o", str(folder / "curves.png")]
+        if all(job.run.config.evaluations == NO_EVALUATIONS for job in finished):
+            words += ["--metric", "training/return_mean"]
+        tell(f"curves    {command('plot.py', *words)}")
     check_finished(batch, jobs, finished)
 
 
@@ -165,6 +168,7 @@ def run_batch(batch: Batch, *, progress: bool = True) -> list[Job]:
 
 def check_folder(folder: Path, option: str = "--run-dir") -> None:
     """Raises a `RunError` if the path given by an option cannot be the parent of runs."""
+    check_path(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory: choose another {option}")
     if RunFiles(folder).is_file("config.json"):
@@ -184,45 +188,33 @@ def open_jobs(batch: Batch, threads: Mapping[str, int]) -> list[Job]:
     words = ["--override"] * batch.override + ["--trust"] * batch.trust
     words += ["--profile-calls", str(batch.profile_calls)] * (batch.profile_calls > 0)
     jobs, checked = [], set()
-    with _each_line_once():
-        for each in batch.runs:
-            given = dict(each.given)
-            options = {"override": batch.override, "trust": batch.trust}
-            run = open_run(each.path, each.agent, given, **options)
-            check_tracker(run.config.track)
-            if run.is_new:  # existing runs keep their thread counts
-                given |= {name: count for name, count in threads.items() if name not in given}
-                counts = {name: given[name] for name in threads}
-                run.config = dataclasses.replace(run.config, **counts)
-                if run.config.env not in checked:
-                    run.environment()  # reports a missing environment once, not once per process
-                    checked.add(run.config.env)
-            more = "--run-dir", str(each.path), "--no-progress", *words
-            job = Job(each.name, run, train_command(each.agent, given, *more))
-            if manifests := published(run.path):
-                job.steps = manifests[-1].steps
-                check_total(run.path, manifests[-1], run.config)
-                # A finished run whose settings are overridden is not skipped: its process reports
-                # the error.
-                reached = finished_by(run.path, manifests[-1], run.config, run.last_override)
-                job.state = "finished" if reached and not run.overridden else "waiting"
-            jobs.append(job)
+    for each in batch.runs:
+        given = dict(each.given)
+        options = {"override": batch.override, "trust": batch.trust}
+        run = open_run(each.path, each.agent, given, **options)
+        check_tracker(run.config.track)
+        check_robot(run.config, batch.at_a_time)
+        if run.is_new:  # existing runs keep their thread counts
+            given |= {name: count for name, count in threads.items() if name not in given}
+            counts = {name: given[name] for name in threads}
+            run.config = dataclasses.replace(run.config, **counts)
+            if run.config.env not in checked:
+                run.environment()  # reports a missing environment once, not once per process
+                checked.add(run.config.env)
+        more = "--run-dir", str(each.path), "--no-progress", *words
+        job = Job(each.name, run, train_command(each.agent, given, *more))
+        if manifests := published(run.path):
+            job.steps = manifests[-1].steps
+            check_total(run.path, manifests[-1], run.config)
+            # A finished run whose settings are overridden is not skipped: its process reports the
+            # error.
+            reached = finished_by(run.path, manifests[-1], run.config, run.last_override)
+            job.state = "finished" if reached and not run.overridden else "waiting"
+        jobs.append(job)
     return jobs
 
 
-@contextmanager
-def _each_line_once() -> Iterator[None]:
-    """Drops repeated log messages while runs are opened."""
-    seen: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        known = len(seen)
-        seen.add(record.getMessage())
-        return len(seen) > known
-
-    logger = logging.getLogger(open_run.__module__)
-    logger.addFilter(is_new)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_new)
+def check_robot(config: RunConfig, jobs: int) -> None:
+    """Raises a `RunError` if several runs at a time would move the same robot."""
+    if config.hardware and jobs > 1:
+        raise UsageError("--hardware trains in a single environment: omit --jobs")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -63,15 +65,20 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command and converts exceptions into a line and an exit code.
 
-        `RunError` and `KeyboardInterrupt` are converted. The line is the message of the exception,
-        if it has one.
+        `RunError`, `OSError` and `KeyboardInterrupt` are converted. The line is the message of the
+        exception, if it has one.
         """
         if ctx.parent is not None:  # the group does this for its commands
             return super().invoke(ctx)
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            # An encoding without "±" or "→" must not end a run.
+            sys.stdout.reconfigure(errors="backslashreplace")
         _announce_tensorflow()
         try:
             return super().invoke(ctx)
-        except RunError as error:
+        except BrokenPipeError:
+            raise
+        except (RunError, OSError) as error:
             from eagerly.scripts.output import Failure
 
             raise Failure(error) from error

@@ -65,7 +65,8 @@ def train_finalists(
     check_finished(batch, jobs, done)
     scores: dict[str, list[float]] = {}
     for job in jobs:
-        score = run_score(job.run.path) if job.state == "finished" else -math.inf
+        score = run_score(job.run.path) if job.state == "finished" else math.nan
+        score = score if math.isfinite(score) else -math.inf
         scores.setdefault(job.run.path.parent.name, []).append(score)
     _print_scores({name: np.array(found) for name, found in scores.items()})
     winner = max(drawn, key=lambda name: sum(scores[name]))

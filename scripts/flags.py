@@ -26,8 +26,9 @@ def _reader(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
             return read(text)
-        except ValueError as error:
-            raise click.BadParameter(f"expected {example}; got {text!r} ({error})") from None
+        except (ValueError, RecursionError) as error:
+            got = text if len(text) < 200 else f"{text[:200]}..."
+            raise click.BadParameter(f"expected {example}; got {got!r} ({error})") from None
 
     return convert
 

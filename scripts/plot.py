@@ -136,7 +136,7 @@ def _print_scores(groups: Sequence[RunGroup]) -> None:
         deviation = f" ± {format_number(np.std(scores, ddof=1))}" if len(scores) > 1 else ""
         seeds = ", ".join(str(curve.seed) for curve in group.curves)
         echo(
-            f"| {group.env} | {group.label} | {seeds} | {group.last:,} | "
+            f"| {group.env} | {_escaped(group.label)} | {seeds} | {group.last:,} | "
             f"{format_number(scores.mean())}{deviation} | {over_runs(scores)} |"
         )
 
@@ -152,13 +152,18 @@ def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None
     for found in comparisons:
         steps = ", ".join(f"{count:,}" for count in dict.fromkeys(found.steps))
         estimates = found.difference, found.normalized, found.improvement
-        cells = (found.where, found.label, steps, *("" if e is None else str(e) for e in estimates))
+        label = _escaped(found.label)
+        cells = (found.where, label, steps, *("" if e is None else str(e) for e in estimates))
         echo(f"| {' | '.join(cells)} |")
     if not all(found.normalized for found in comparisons):
         echo(
             f"\nNormalized scores are omitted if a run of {baseline} is no better than a random "
             "policy, or the score of a random policy is unknown."
         )
+
+
+def _escaped(label: str) -> str:
+    return label.replace("|", "\\|")
 
 
 if __name__ == "__main__":

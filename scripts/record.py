@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -97,6 +98,8 @@ def _record(
     from eagerly.training.recording import NoisyPolicy, RecordingEnvironment, record_episodes
     from eagerly.training.signals import terminated_by_signals
 
+    if not math.isfinite(noise):  # NaN is within every range
+        raise UsageError(f"--noise must be in [0, 10]; got {noise}")
     if out.suffix not in ("", *_FILES):
         raise UsageError(
             f"-o must end in {' or '.join(_FILES)} for a file, or have no suffix for a folder in "
@@ -139,7 +142,7 @@ def _record(
             )
         if out.suffix in _FILES:
             RunFiles(folder).sync(MAIN_FILE)
-            os.link(folder / MAIN_FILE, out)  # fails if `out` exists
+            _link(folder / MAIN_FILE, out)
             shutil.rmtree(folder)
         else:
             size = (folder / MAIN_FILE).stat().st_size
@@ -160,6 +163,17 @@ def _record(
         f"{writer.episodes} {noun} of {run.config.env} with {writer.steps:,} steps, return "
         f"{mean} ± {deviation}: {out}"
     )
+
+
+def _link(recording: Path, out: Path) -> None:
+    """Gives a recording its name, which must not exist."""
+    try:
+        os.link(recording, out)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        out.touch(exist_ok=False)
+        os.replace(recording, out)
 
 
 def _origin(run_dir: Path, agent: str, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:

@@ -103,7 +103,11 @@ def _print_table(found: Sequence[RunSummary]) -> None:
 def _print_command(run: Run) -> None:
     """Prints the command that repeats a run, with all settings that differ from the defaults."""
     settings = run.settings()
-    from_python = [n for n, v in settings.items() if str(v).startswith(FACTORY)]
+    from_python = [
+        name
+        for name, value in settings.items()
+        if any(str(v).startswith(FACTORY) for v in (value if isinstance(value, tuple) else [value]))
+    ]
     if from_python:
         raise RunError(
             f"{run.path} was trained from Python with a factory for {', '.join(from_python)}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,13 @@ def _draw(study: Study, trials: list[Trial], folder: Path) -> list[str]:
     complete = [trial for trial in trials if trial.state == COMPLETE]
     if len(complete) < 2:
         raise RunError(f"figures need two complete trials; got {len(complete)}")
-    import matplotlib as mpl
+    with chdir("/"):  # matplotlib reads settings from the working directory on import
+        import matplotlib as mpl
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-    from optuna.importance import PedAnovaImportanceEvaluator
-    from optuna.visualization import matplotlib as figures
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+        from optuna.importance import PedAnovaImportanceEvaluator
+        from optuna.visualization import matplotlib as figures
 
     shown = in_memory(trials, study.distributions)
     evaluator = PedAnovaImportanceEvaluator()

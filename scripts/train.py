@@ -198,8 +198,6 @@ def _train(
         if seeds is not None:
             of_file.pop("seed", None)  # options take precedence
         typed = of_file | typed
-    if (jobs or 1) > 1 and typed.get("hardware"):
-        raise click.UsageError("--hardware trains in a single environment: omit --jobs")
     if print_config:
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         echo(format_config(run.config, run.agent_config))

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from eagerly.errors import UsageError
 from eagerly.scripts.agent_commands import AgentCommands
-from eagerly.scripts.batch import check_folder
+from eagerly.scripts.batch import check_folder, check_robot
 from eagerly.scripts.commands import FOLDER
 from eagerly.scripts.finalists import train_finalists
 from eagerly.scripts.flags import SettingsCommand, command, format_seeds, options_of, parse_seeds
@@ -148,6 +148,9 @@ def _tune(
     check_folder(study, "--study")
     template = open_run(None, agent, {**given, "seed": seeds[0]})  # reports invalid settings
     _check(template.config, dimensions)
+    check_robot(template.config, jobs)
+    last = max(seeds) + fresh_seeds * (finalists > 0)
+    open_run(None, agent, {**given, "seed": last})  # reports a seed that is out of range
     template.environment()  # reports an environment that cannot be used
     left_out = {*RESUMABLE, *dimensions, "seed"} - {"steps"}
     shared = {n: value for n, value in template.settings().items() if n not in left_out}

@@ -40,8 +40,8 @@ class Estimate:
 
 
 def format_number(value: float) -> str:
-    """Formats a number with four significant digits, or as an integer from 1,000 on."""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """Formats a number with four significant digits, or as an integer from 10³ to 10¹²."""
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:

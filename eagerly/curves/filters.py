@@ -65,7 +65,7 @@ def _converted(name: str, text: str, like: Any) -> Any:
     """
     if name == "agent":  # names of built-in agents are saved in lower case
         return like if text.lower() == like else text
-    if text == NONE and like in ("", []):
+    if text == NONE and like in ("", [], {}):
         return like
     if text == NONE and not isinstance(like, str):
         return None
@@ -81,7 +81,7 @@ def _converted(name: str, text: str, like: Any) -> Any:
             return json.loads(text)
         if isinstance(like, list):
             if not like or isinstance(like[0], str):
-                return [text]
+                return like if text == format_setting(like) else [text]
             expected = "a list such as 256,256"
             return [int(size) for size in text.split(",")]
         return int(text) if text.lstrip("+-").isdecimal() else float(text)

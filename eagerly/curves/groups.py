@@ -133,7 +133,7 @@ class RunGroup:
     def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
         """Returns times `[M]` covered by all runs, and the returns `[n, M]` at these times.
 
-        The returns are interpolated linearly.
+        M is `points`, or 1 if the runs share only one time. Returns are interpolated linearly.
 
         Raises:
             ValueError: If a run has no recorded times, or was first evaluated after another run had
@@ -149,7 +149,7 @@ class RunGroup:
                 f"{self.label}, {self.env}: the runs do not overlap in time: one was first "
                 f"evaluated after {first:.0f} s, another ended after {last:.0f} s"
             )
-        seconds = np.linspace(first, last, points)
+        seconds = np.linspace(first, last, points if first < last else 1)
         return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
 
 

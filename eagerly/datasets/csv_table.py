@@ -82,8 +82,10 @@ class CsvTable:
                 usecols=self._places,
                 converters=dict.fromkeys(flags, _flag),
             )
-            widths = {line.count(",") for line in lines} if '"' not in "".join(lines) else {0}
-            if len(numbers) == len(lines) and len(widths) == 1:
+            quoted = any('"' in line for line in lines)
+            widths = {len(row) for row in csv.reader(lines)} if quoted else set()
+            widths = widths or {line.count(",") + 1 for line in lines}
+            if len(numbers) == len(lines) and widths == {len(self._header)}:
                 return numbers
         except ValueError:
             pass

@@ -201,5 +201,6 @@ def open_dataset(
         UsageError: If the path is in no supported format, or its fields do not match the spaces.
     """
     path = Path(path)
-    kind, file = kind_of(path)
+    with refusing(path):
+        kind, file = kind_of(path)
     return Dataset(path, kind, file, observation_space, action_space)

@@ -120,7 +120,9 @@ def write_examples_of(
         high: `[C + k]`, float64, upper bounds.
     """
     head = network.architecture.head
-    tolerance, masks = C_TOLERANCE * (high - low), None
+    # One float32 step, by which a result may differ, can be larger if bounds are far from 0.
+    step = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+    tolerance, masks = np.maximum(C_TOLERANCE * (high - low), step), None
     tolerance[head.continuous :] = 0.5
     rows = head.visible(steps.rows)
     if head.masked:

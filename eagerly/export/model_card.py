@@ -146,8 +146,9 @@ def _wrapper_lines(about: Mapping[str, Any]) -> list[str]:
 
 def _network_line(about: Mapping[str, Any]) -> str:
     network = about["network"]
-    layers = " and ".join(map(str, network["hidden_sizes"]))
-    line = f"- Network: hidden layers of {layers} units, {network['activation']}"
+    line = "- Network: no hidden layers"
+    if sizes := " and ".join(map(str, network["hidden_sizes"])):
+        line = f"- Network: hidden layers of {sizes} units, {network['activation']}"
     if network["layer_norm"]:
         line += ", layer normalization"
     if about["memory"] is not None:

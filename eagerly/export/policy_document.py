@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -131,9 +132,16 @@ def _memory(architecture: ActorArchitecture) -> dict[str, Any] | None:
 
 def versions_of(kind: Format) -> dict[str, str]:
     """Returns the versions of Python and of the packages that convert and run a format."""
-    packages = ["numpy", *kind.packages.values()]
-    found = {name: metadata.version(name) for name in packages}
+    packages = {"numpy": "numpy", **kind.packages}
+    found = {package: _version(module, package) for module, package in packages.items()}
     return {"python": platform.python_version(), **found}
+
+
+def _version(module: str, package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # the module of another package, as onnxruntime-gpu
+        return str(getattr(importlib.import_module(module), "__version__", "unknown"))
 
 
 def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Policy:
         else:
             try:
                 rows = np.asarray(observation, np.float32)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 more = ": reset() and step() return more than the observation"
                 hint = more if isinstance(observation, tuple) else ""
                 raise self._unfit(f"{type(observation).__name__}{hint}") from error

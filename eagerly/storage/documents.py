@@ -63,7 +63,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} cannot be read: {error}") from error
 
 

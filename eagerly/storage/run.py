@@ -517,7 +517,10 @@ def _is_empty(path: Path) -> bool:
     """Returns whether a directory has no files except those of a run killed before it began."""
     if not path.is_dir():
         return False
-    return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
+    try:
+        return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:

@@ -58,9 +58,11 @@ def new_run_defaults(agent: str, given: Mapping[str, Any] = MappingProxyType({})
 
 
 def _run_defaults(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults of run settings that the agent or `hardware` changes."""
-    of_hardware = hardware_defaults(given) if given.get("hardware") else {}
-    return {**config_class(agent).RUN_DEFAULTS, **of_hardware}
+    """Returns the defaults of run settings that the agent, `hardware` or `offline` changes."""
+    of_kind = hardware_defaults(given) if given.get("hardware") else {}
+    if given.get("offline"):
+        of_kind["policy_checkpoints"] = False  # they assess policies in collected episodes
+    return {**config_class(agent).RUN_DEFAULTS, **of_kind}
 
 
 def as_saved(*configs: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -20,7 +21,9 @@ from click.testing import CliRunner, Result
 
 from eagerly import Trainer, open_run
 from eagerly.scripts import runs, train
+from eagerly.scripts.commands import Command
 from eagerly.scripts.main import main
+from eagerly.scripts.output import echo
 from eagerly.storage.listing import runs_below
 from tests.helpers import script
 from tests.small_runs import SMALL as SMALL_RUN
@@ -198,10 +201,20 @@ def test_the_printed_command_trains_the_same_run(
     saved = CliRunner().invoke(train.main, ["td3", "--run-dir", "run", "--print-config"])
     assert again.exit_code == 0
     assert again.output == saved.output
-    open_run(Path("made"), "td3", {"env": lambda: None}).write()
-    result = CliRunner().invoke(runs.main, ["--command", "made"])
-    assert result.exit_code == 1
-    assert "with a factory for env, which the command line cannot pass" in result.output
+    for name, value in (("env", lambda: None), ("wrapper", (lambda env: env,))):
+        open_run(Path(name), "td3", {"env": "Pendulum-v1", name: value}).write()
+        result = CliRunner().invoke(runs.main, ["--command", name])
+        assert result.exit_code == 1
+        expected = f"with a factory for {name}, which the command line cannot pass"
+        assert expected in result.output
+
+
+def test_any_encoding_of_standard_output_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="iso8859-2"))
+    Command("show", callback=lambda: echo("3 ± 1")).main([], standalone_mode=False)
+    sys.stdout.flush()
+    assert written.getvalue() == b"3 \\xb1 1\n"
 
 
 def test_an_empty_list_of_runs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

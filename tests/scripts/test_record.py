@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,21 @@ def test_recordings_are_never_overwritten(recorded: Record, tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "a.hdf5 must not exist, because recordings are never overwritten" in result.output
     assert (tmp_path / "a.hdf5").read_text() == "mine"
+
+
+def test_a_file_system_without_hard_links_keeps_the_recording(
+    recorded: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert recorded("a.hdf5").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a.hdf5"]
+    assert (tmp_path / "a.hdf5").stat().st_size > 0
+    result = recorded("b.hdf5", "--noise", "nan")
+    assert result.exit_code == 2
+    assert "--noise must be in [0, 10]; got nan" in result.output
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(recorded: Record) -> None:

@@ -120,6 +120,8 @@ def test_a_stop_during_the_last_trial_starts_no_finalists(monkeypatch: pytest.Mo
         (("--env", "Pendulam-v1"), "unknown environment 'Pendulam-v1'"),
         (("--steps", "900"), "must have at least 3 evaluations; got --steps 900"),
         (("--warmup-steps", "20000"), "--steps must be above --warmup-steps"),
+        (("--hardware", "--evaluations", "shared", "--jobs", "2"), "environment: omit --jobs"),
+        (("--seeds", "2147483645"), "seed must be at least 0 and at most 2,147,483,647; got"),
         (("--stop-at-return", "0"), "a study must not have --stop-at-return"),
         (("--evaluations", "none"), "a study scores its runs by evaluations"),
         (("--study", "run"), "--study must be the parent of the run directories; got run, which"),

@@ -120,7 +120,7 @@ class Actions:
             inside = ((self.low <= row) & (row <= self.high)).all()
             if not inside or (row[self.continuous :] % 1.0).any():
                 raise ValueError(f"{row.tolist()} is not in the action space")
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise ValueError(f"executed_action must be an action: {error}") from error
         acted, box = np.zeros(self.size, np.float32), row[: self.continuous]
         acted[: self.continuous] = ((box - self.center) / self.half).clip(-1.0, 1.0)

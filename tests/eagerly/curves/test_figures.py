@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from io import BytesIO
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from eagerly.curves.figures import learning_curves, save
 from eagerly.curves.groups import Curve, RunGroup
-from eagerly.curves.lines import Line, lines_of, write_lines
+from eagerly.curves.lines import Line, lines_of, write_file, write_lines
 
 
 def _group(label: str, env: str, *returns: list[float]) -> RunGroup:
@@ -109,3 +110,17 @@ def test_the_lines_are_written_as_a_table(tmp_path: Path) -> None:
     rows = path.read_text().splitlines()
     assert rows[0] == "label,environment,seconds,value,low,high,seeds"
     assert rows[-1] == '"td3, tau 0.1",A-v0,200.0,2.5,2.5,2.5,2'
+    write_lines(lines_of(groups[1:], "time", "mean"), "time", path)
+    assert path.read_text().splitlines()[1:] == ["td3,A-v0,100.0,7.0,,,1"]
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "stdout"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(link, b"content")
+    assert os.read(reading, 99) == b"content"
+    os.close(reading)
+    assert pipe.is_fifo()
+    assert link.is_symlink()

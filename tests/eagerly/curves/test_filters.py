@@ -19,7 +19,15 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
         Path("e"),
         {"agent": "td7", "init_from": "", "encoder_hidden_sizes": [], "wrapper": ["a:B", "c"]},
     ),
-    (Path("f"), {"agent": "mine:Agent", "init_from": "runs/a", "encoder_hidden_sizes": ()}),
+    (
+        Path("f"),
+        {
+            "agent": "mine:Agent",
+            "init_from": "runs/a",
+            "encoder_hidden_sizes": (),
+            "env_kwargs": {},
+        },
+    ),
 ]
 
 
@@ -39,6 +47,8 @@ RUNS: list[tuple[Path, dict[str, Any]]] = [
         ({"init_from": "runs/a"}, "f"),
         ({"encoder_hidden_sizes": "none"}, "ef"),
         ({"wrapper": ["a:B", "c"]}, "e"),
+        ({"wrapper": "a:B,c"}, "e"),
+        ({"env_kwargs": "none"}, "f"),
         ({"layer_norm": "true"}, "b"),
         ({"layer_norm": False}, "a"),
         ({"seed": "1"}, "c"),

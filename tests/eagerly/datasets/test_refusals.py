@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -365,6 +366,14 @@ CASES: dict[str, tuple[Build, str]] = {
     "CSV ragged": (
         text(lambda s: s.replace("2.0", "2.0,1")),
         "row 1: must have 6 values, as the header; got 7: separate values with commas, and",
+    ),
+    "CSV ragged and quoted": (
+        text(lambda s: s.replace("2.0", '"2.0",1')),
+        "row 1: must have 6 values, as the header; got 7: separate values with commas, and",
+    ),
+    "CSV row names": (
+        text(lambda s: re.sub(r"\n(?=.)", "\n0,", s)),
+        "row 0: must have 6 values, as the header; got 7",
     ),
     "CSV short": (
         text(lambda s: s.replace(",2.0", "")),

@@ -51,7 +51,7 @@ def made(
     **settings: Any,
 ) -> tuple[Policy, ActorNetwork, tuple[Observations, Actions]]:
     """Creates a policy with random weights and normalization statistics."""
-    config = AgentConfig(hidden_sizes=(16, 12), **settings)
+    config = AgentConfig(**{"hidden_sizes": (16, 12)} | settings)
     whole, actions = config.spaces(observation, action)
     laid = whole.actor, actions
     architecture = config.actor_architecture(*laid)

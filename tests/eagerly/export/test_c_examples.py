@@ -132,6 +132,19 @@ def test_choices_equal_those_of_numpy(
 
 
 @needs_compiler
+def test_one_float32_step_is_no_difference_if_bounds_are_far_from_0(tmp_path: Path) -> None:
+    network, actions = actor(), Actions(gymnasium.spaces.Box(1e6 + 0.0625, 1e6 + 500, (2,)))
+    low, high = (end.astype(np.float64) for end in (actions.low, actions.high))
+    c.convert(network, "float32", tmp_path, low=low, high=high)
+    scores, _ = score_steps(network, actions, alone(observed()))
+    expected = actions.to_environment(actions.decided(scores))
+    write_examples_of(network, tmp_path, alone(observed()), expected, scores, low, high)
+    assert played(tmp_path).returncode == 0
+    write_examples_of(network, tmp_path, alone(observed()), expected + 0.2, scores, low, high)
+    assert played(tmp_path).returncode == 1
+
+
+@needs_compiler
 def test_tolerances_apply_per_dimension_and_a_nan_fails(tmp_path: Path) -> None:
     acted = answers(library(actor(), "float32", tmp_path).policy_act, observed(10))
     moved = acted + np.float32([0.5, 0.0])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 from eagerly.errors import UsageError
 from eagerly.export.formats import FORMATS, format_of
+from eagerly.export.policy_document import versions_of
 from eagerly.policies.architecture import EntryEncoders
 from eagerly.policies.heads import ActionHead
 from eagerly.spaces import Entry
@@ -35,6 +37,14 @@ def test_errors_list_the_formats_and_precisions_that_support_the_actor() -> None
         "saved-model (float32) or litert (int8) or onnx (float32) or c (int8)"
     )
     assert FORMATS["litert"].refusal(quantised, "int8") is None
+
+
+def test_a_module_of_another_package_has_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert versions_of(FORMATS["c"])["numpy"] == np.__version__
 
 
 def test_a_missing_compiler_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

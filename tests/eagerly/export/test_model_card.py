@@ -33,9 +33,10 @@ def described(observation: gymnasium.Space[Any] = BOX, **settings: Any) -> dict[
             "(10); 888 parameters",
         ),
         ({"memory": "gru", "memory_units": 4}, None, "relu, after a recurrent core (gru); "),
+        ({"hidden_sizes": ()}, None, "- Network: no hidden layers; "),
         ({"layer_norm": True}, None, "16 and 12 units, relu, layer normalization; "),
     ],
-    ids=["embedding", "memory", "layer norm"],
+    ids=["embedding", "memory", "no layers", "layer norm"],
 )
 def test_the_model_card_describes_the_network(
     settings: dict[str, Any], embedding: dict[str, Any] | None, line: str

@@ -155,6 +155,8 @@ def test_recurrent_actions_match_the_policy(
         stepped, scores, *state = found.step(each, before, reward or 0.0, *state, action_mask=given)
         assert_same(stepped, expected)
         before, reward = found.decide(scores), float(random.normal())
+    with pytest.raises(ValueError, match="executed_action must be an action: "):
+        mine(each, reward, None, np.zeros(9))
 
 
 def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *given: Any) -> Any:

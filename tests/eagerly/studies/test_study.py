@@ -213,6 +213,7 @@ def test_a_space_is_read_with_the_kinds_of_the_settings(tmp_path: Path) -> None:
         ("batch_size = {low = 8, high = 9.5}", "batch_size must be of type int; got 9.5"),
         ("layer_norm = {low = 0, high = 1}", "layer_norm must be a list of choices; got"),
         ("tau = ", "cannot be read"),
+        ("tau = " + "[" * 5000 + "]" * 5000, "cannot be read"),
     ],
 )
 def test_invalid_spaces_are_rejected(tmp_path: Path, line: str, message: str) -> None:
