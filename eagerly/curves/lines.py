@@ -76,12 +76,12 @@ def write_lines(lines: Sequence[Line], axis: str, path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a file and creates its folder if needed. Replaces a link instead of its target.
+    """Writes a file and creates its folder if needed.
 
-    Devices and pipes, such as /dev/stdout, are written instead of replaced.
+    A link or pipe is replaced, so that no other file is written, except in /dev, as /dev/stdout.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+    if path.absolute().is_relative_to("/dev"):
         path.write_bytes(content)
     else:
         RunFiles(path.parent).write(path.name, [content])

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 _TICKS = 8  # checks per timeout
 _LONGEST_TICK = 1.0
 _FIRST_NOTE, _NOTE_EVERY = 5.0, 60.0  # seconds of a reset without a time limit
-OF_A_RUN = "Steps after the last checkpoint, if any, are lost; the same command resumes from it."
+OF_A_RUN = "Steps after the last checkpoint are lost; the same command resumes from the last one."
 _DEBUGGERS = {"bdb", "pdb"}
 
 

@@ -203,7 +203,8 @@ class PlayedEpisodes:
             episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
         elif not (reward is None and ended is None and executed_action is None):
             raise ValueError(
-                "reward, ended and executed_action must be omitted for the first observation"
+                "reward and ended must be omitted for the first observation, and so must "
+                "executed_action"
             )
         self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
         return policy._to_environment(self._acted, single)
