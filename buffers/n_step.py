@@ -9,6 +9,7 @@ import numpy as np
 
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
+from eagerly.errors import whole_number
 from eagerly.state import check_keys
 
 # The parts of a pending step, with their dtype and rank in a saved state.
@@ -36,15 +37,13 @@ class NStep:
         steps: n, at least 1.
 
     Raises:
-        ValueError: If n is less than 1.
+        ValueError: If n is not an integer of at least 1.
     """
 
     one_to_one = False
 
     def __init__(self, steps: int) -> None:
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1; got {steps}")
-        self._steps = steps
+        self._steps = whole_number("steps", steps, 1)
         self._pending: Transition | None = None  # partial sums `[n, N]`; the first axis is a ring
         self._ages = np.zeros(0, np.int64)  # pending steps per environment
         self._newest = 0  # ring position of the newest step

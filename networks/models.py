@@ -149,15 +149,14 @@ def named_variables(model: Any) -> list[CustomVariable]:
         learned = model.trainable_variables
     trainable = {id(_raw(variable)) for variable in learned}
     for variable in listed.values():
+        constraint = None  # Keras applies the constraint of a `tf.Variable` itself
         if isinstance(variable, keras.Variable):
-            path = re.sub(r"_\d+(?=/|$)", "", variable.path)
+            path, constraint = re.sub(r"_\d+(?=/|$)", "", variable.path), variable.constraint
         else:
             path = variable.name.removesuffix(":0")
         found[path] += 1
         unique = path if found[path] == 1 else f"{path}#{found[path]}"
-        value, constraint = _raw(variable), None
-        if value is not variable:  # Keras applies the constraint of a `tf.Variable` itself
-            constraint = variable.constraint
+        value = _raw(variable)
         named.append(CustomVariable(unique, value, id(value) in trainable, constraint))
     return named
 

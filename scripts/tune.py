@@ -146,11 +146,10 @@ def _tune(
     if both := sorted(dimensions.keys() & given.keys()):
         raise click.UsageError(f"{both[0]} is both an option and a line of {space}: omit one")
     check_folder(study, "--study")
-    template = open_run(None, agent, {**given, "seed": seeds[0]})  # reports invalid settings
+    last = max(seeds) + fresh_seeds * (finalists > 0)  # the largest seed of all runs
+    template = open_run(None, agent, {**given, "seed": last})  # reports invalid settings
     _check(template.config, dimensions)
     check_robot(template.config, jobs)
-    last = max(seeds) + fresh_seeds * (finalists > 0)
-    open_run(None, agent, {**given, "seed": last})  # reports a seed that is out of range
     template.environment()  # reports an environment that cannot be used
     left_out = {*RESUMABLE, *dimensions, "seed"} - {"steps"}
     shared = {n: value for n, value in template.settings().items() if n not in left_out}

@@ -82,9 +82,7 @@ class CsvTable:
                 usecols=self._places,
                 converters=dict.fromkeys(flags, _flag),
             )
-            quoted = any('"' in line for line in lines)
-            widths = {len(row) for row in csv.reader(lines)} if quoted else set()
-            widths = widths or {line.count(",") + 1 for line in lines}
+            widths = {len(row) for row in csv.reader(lines)}
             if len(numbers) == len(lines) and widths == {len(self._header)}:
                 return numbers
         except ValueError:

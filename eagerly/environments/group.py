@@ -229,8 +229,8 @@ class EnvironmentGroup:
             actions: Recorded actions of each environment, `[T, ...]`, in its units; if empty,
                 nothing is replayed.
             fresh: Mask `[G]` of episodes that begin although the previous one did not end. Other
-                environments stay as they are, because not every episode can be replayed twice.
-                None, or in a new group: all environments are reset.
+                environments are not reset, because not every episode can be replayed twice. None,
+                or in a new group: all environments are reset.
             kwargs: Changed keyword arguments of each environment, as JSON, see `rollout`; empty:
                 they stay.
 
@@ -252,19 +252,24 @@ class EnvironmentGroup:
         self._begun = True
         returns = np.zeros(len(self.envs))
         for place, log in enumerate(actions):
-            for action in log if resets[place] else ():
-                try:
-                    found, reward, terminated, truncated, _ = self.envs[place].step(action)
-                except RunError as error:  # as in any replay that takes another course
-                    _log.warning("while replaying an episode: %s", error)
-                    returns[place] = np.nan
-                    break
-                self.observations[place] = found
-                returns[place] += float(reward)
-                if terminated or truncated:
-                    returns[place] = np.nan
-                    break
+            if resets[place]:
+                returns[place] = self._replayed(place, log)
         return self.observations, returns
+
+    def _replayed(self, place: int, log: np.ndarray) -> float:
+        """Replays actions and returns their return, NaN if the environment ends or fails."""
+        total = 0.0
+        for action in log:
+            try:
+                found, reward, terminated, truncated, _ = self.envs[place].step(action)
+            except RunError as error:
+                _log.warning("while replaying an episode: %s", error)
+                return np.nan
+            self.observations[place] = found
+            total += float(reward)
+            if terminated or truncated:
+                return np.nan
+        return total
 
     def rollout(
         self,

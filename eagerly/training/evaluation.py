@@ -201,28 +201,31 @@ def _episode(
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None
-    names = ["action_mask"]
+    told = _entries(info, "action_mask")
     while not ended and length != steps_limit:
         if watch:
             watch()
-        more = {name: info[name] for name in names if name in info}
         try:
             if found := first_not_finite(parts(observation)):
                 raise FloatingPointError(
                     f"observation must be finite in float32; got {found} in step {length} of an "
                     "evaluation episode"
                 )
-            action = act(observation, reward, **more)
+            action = act(observation, reward, **told)
         except ValueError as error:
             raise ValueError(f"step {length} of an evaluation episode: {error}") from error
         observation, reward, terminated, truncated, info = env.step(action)
-        names = ["action_mask", EXECUTED]
+        told = _entries(info, "action_mask", EXECUTED)
         total += float(reward)
         length += 1
         ended = terminated or truncated
     if watch:
         watch()
     return total, length, numeric_items(info), bool(ended)
+
+
+def _entries(info: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: info[name] for name in names if name in info}
 
 
 def _whole(observation: Any) -> Any:

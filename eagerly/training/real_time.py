@@ -86,8 +86,7 @@ def _constant_buffer(agent: Agent, actions: np.ndarray) -> Replay:
     config = agent.config
     steps = config.sequence_length + config.burn_in + 2
     buffer = agent.replay_buffer(max(2 * steps, agent.layout.least_rows(1)))
-    observation = np.ones((1, agent.observations.size))
-    zero, observation = np.zeros(1), observation.astype(np.float32)
+    zero, observation = np.zeros(1), np.ones((1, agent.observations.size), np.float32)
     for _ in range(steps):
         step = Transition(observation, actions, zero, zero + config.discount, observation)
         buffer.add(step, np.zeros(1, bool))

@@ -240,27 +240,24 @@ class Environments:
                 self.kwargs = self._episodes.next_kwargs = kept
         return rollout
 
-    def _begin(self) -> np.ndarray:
-        """Resets every group to its episodes and returns the accumulated returns, `[N]`."""
-        requests = map(self._episodes.begin, self.groups)
-        answers = self._ask(dict(enumerate(requests))).values()
-        observations, returns = zip(*answers, strict=True)
-        self._episodes.observations = np.concatenate(observations)
-        return np.concatenate(returns)
+    def _begin(self, fresh: np.ndarray | None = None) -> np.ndarray:
+        """Resets environments to their episodes and returns the returns of replays, `[N]`.
 
-    def _begin_fresh(self, where: np.ndarray) -> None:
-        """Starts the next episode of the environments in a mask `[N]`; others stay as they are."""
-        masks = [where[numbers.start : numbers.stop] for numbers in self.groups]
+        Args:
+            fresh: Mask `[N]` of environments that begin their next episode; others are not reset.
+                None: all are reset to their current episodes.
+        """
         requests = {
-            group: self._episodes.begin(numbers, mask)
-            for group, (numbers, mask) in enumerate(zip(self.groups, masks, strict=True))
-            if mask.any()
+            group: self._episodes.begin(
+                numbers, None if fresh is None else fresh[numbers.start : numbers.stop]
+            )
+            for group, numbers in enumerate(self.groups)
         }
-        parts = np.split(self._episodes.observations, [n.start for n in self.groups[1:]])
-        for group, (observations, _) in self._ask(requests).items():
-            parts[group] = observations
-        self._episodes.observations = np.concatenate(parts)
-        self._episodes.begin_fresh(where)
+        observations, returns = zip(*self._ask(requests).values(), strict=True)
+        self._episodes.observations = np.concatenate(observations)
+        if fresh is not None:
+            self._episodes.begin_fresh(fresh)
+        return np.concatenate(returns)
 
     def state(self) -> dict[str, Any]:
         """Returns the state for `restore`: episode numbers, actions, returns and observations.
@@ -315,12 +312,12 @@ class Environments:
         """
         log, kept = self._episodes, self._episodes.kwargs[0]
         try:
-            self._begin_fresh(where)
+            self._begin(where)
         except RunError as error:
             if log.next_kwargs == kept:
                 raise
             log.next_kwargs = self.kwargs = kept
-            self._begin_fresh(where)
+            self._begin(where)
             self.why_lost += f"; the newest arguments of set_env_kwargs are rejected: {error}"
 
     def expect_stop(self, *, expected: bool = True) -> None:

@@ -81,17 +81,20 @@ def test_goals_are_drawn_uniformly_from_achieved_goals(strategy: str) -> None:
 def test_n_step_returns_are_computed_after_relabeling() -> None:
     found = played(hindsight("final", steps=2), 4)
     relabelled = Transition(*(part[-4:] for part in found))
+    assert relabelled.reward.tolist() == [-1.5, -1.5, -1, 0]
+    assert relabelled.discount.tolist() == [GAMMA**2, GAMMA**2, 0, 0]
+    assert relabelled.next_observation[:, 0].tolist() == [2, 3, 4, 4]
 
+
+def test_terminations_may_be_numbers() -> None:
     def integers(*given: Any) -> Any:
         reward, reached = outcomes(*given)
         return reward, reached.astype(int)
 
+    found = played(hindsight("final", steps=2), 4)
     again = played(hindsight("final", steps=2, outcomes=integers), 4)
     for part, other in zip(found, again, strict=True):
         np.testing.assert_array_equal(part, other)
-    assert relabelled.reward.tolist() == [-1.5, -1.5, -1, 0]
-    assert relabelled.discount.tolist() == [GAMMA**2, GAMMA**2, 0, 0]
-    assert relabelled.next_observation[:, 0].tolist() == [2, 3, 4, 4]
 
 
 def test_returns_stop_at_an_achieved_goal() -> None:

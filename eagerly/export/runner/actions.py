@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .spaces import described, floats, leaf
+from .spaces import described, floats, inner_spaces, leaf
 
 INVALID = -1e9  # the score of a masked choice
 
@@ -101,18 +101,18 @@ class Actions:
         boxes, chosen = list[np.ndarray](), list[np.ndarray]()
 
         def read(space: dict[str, Any], value: Any) -> None:
-            if "Dict" in space:
-                for key, inner in space["Dict"]:
-                    read(inner, value[key])
-            elif "Tuple" in space:
-                for inner, part in zip(space["Tuple"], value, strict=True):
-                    read(inner, part)
-            else:
-                shape, dtype, _ = leaf(space)
-                array = np.asarray(value, dtype if "Box" in space else np.float64)
-                if array.shape != tuple(shape):
-                    raise ValueError(f"expected shape {shape}; got {array.shape}")
-                (boxes if "Box" in space else chosen).append(array.reshape(-1).astype(np.float64))
+            inner = inner_spaces(space)
+            if inner is not None:
+                if len(value) != len(inner):
+                    raise ValueError(f"expected {len(inner)} entries; got {len(value)}")
+                for key, part in inner:
+                    read(part, value[key])
+                return
+            shape, dtype, _ = leaf(space)
+            array = np.asarray(value, dtype if "Box" in space else np.float64)
+            if array.shape != shape:
+                raise ValueError(f"expected shape {shape}; got {array.shape}")
+            (boxes if "Box" in space else chosen).append(array.reshape(-1).astype(np.float64))
 
         try:
             read(self.space, action)

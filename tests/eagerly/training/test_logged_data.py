@@ -95,10 +95,15 @@ def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_
         train(data=apart, memory="gru", sequence_length=4)
 
 
+OFFLINE = {"env": "Pendulum-v1", "data": "short.npz", "offline": True}
+
+
+def test_offline_runs_have_no_policy_checkpoints() -> None:
+    assert not open_run(None, "td7", OFFLINE).config.policy_checkpoints
+
+
 def test_a_buffer_with_memory_has_room_for_few_steps() -> None:
-    given = {"env": "Pendulum-v1", "data": "short.npz", "offline": True}
-    assert not open_run(None, "td7", given).config.policy_checkpoints
-    run = open_run(None, "td3", given)
+    run = open_run(None, "td3", OFFLINE)
     run.data = [{"transitions": 2, "episodes": 1}]
     agent = TD3(gymnasium.make("Pendulum-v1"), memory="gru", mode="eager")
     assert make_buffer(run, agent).capacity == agent.layout.least_rows(1) > 3
