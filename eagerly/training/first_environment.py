@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
@@ -70,8 +71,17 @@ class FirstEnvironment:
         warn_if_unseeded(env, self.name)
 
     def _created(self, make: Callable[[], _Env]) -> _Env:
+        before = os.stat(".")
         with self._watchdog.calling(f"creating environment {self.name!r}"):
-            return make()
+            env = make()
+        if not (self._run.path.is_absolute() or os.path.samestat(before, os.stat("."))):
+            close_with_warning(env, f"environment {self.name!r}")
+            raise UsageError(
+                f"environment {self.name!r} changed the working directory when it was created, so "
+                f"the relative path {self._run.path} refers to another place now: give the run "
+                "directory as an absolute path"
+            )
+        return env
 
     def _guarded(self, env: _Env, name: str) -> GuardedEnvironment:
         guarded = GuardedEnvironment(env, name, self._watchdog, self.observations)

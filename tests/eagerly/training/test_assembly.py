@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from eagerly.training.evaluation import run_episodes
 from tests import toys
 from tests.eagerly.environments import test_checking as odd
 from tests.eagerly.training.test_trainer import _same
-from tests.small_runs import TrainRun
+from tests.small_runs import TrainRun, train_in
 
 FEW: dict[str, Any] = {"steps": 130, "evaluate_every_steps": 125, "checkpoint_every_steps": 1000}
 
@@ -101,3 +102,22 @@ def test_an_environment_that_can_exist_only_once_is_reported_with_advice(
         train(env=Port, **settings)
     assert not Port.is_open
     train(env=Port, evaluations="none", steps=20)
+
+
+class Moving(toys.Counting):
+    """A simulator that enters the folder of its assets."""
+
+    def __init__(self) -> None:
+        os.chdir("/")
+        super().__init__()
+
+
+def test_an_environment_that_changes_the_working_directory_needs_an_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="path run refers to another place now: give the run dir"):
+        train_in(Path("run"), env=Moving)
+    monkeypatch.chdir(tmp_path)
+    train_in(tmp_path / "run", env=Moving, steps=20, evaluations="none")
+    assert (tmp_path / "run" / "config.json").exists()
