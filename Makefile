@@ -186,11 +186,11 @@ test-ray:  ## Test collection on local Ray clusters, whose actors and nodes are 
 	build/ray/bin/python -m pip install --quiet --editable '.[ray]' pytest
 	build/ray/bin/python -m pytest -m "long or not long" tests/eagerly/workers/test_ray_workers.py $(ARGS)
 
-test-export:  ## Convert policies and run what comes of it, with the runtimes of the extra `export`
+test-export:  ## Export policies and run the exports, with the runtimes of the extra `export`
 	$(PYTHON) -m venv build/export
 	build/export/bin/python -m pip install --quiet --upgrade pip
 	build/export/bin/python -m pip install --quiet --editable '.[export]' pytest
 	build/export/bin/python -m pytest -m '' tests/eagerly/export $(ARGS)
 
-clean:  ## Remove what can be made again; runs stay
+clean:  ## Remove .venv, build/ and caches; runs stay
 	rm -rf $(VENV) build .src/*.egg-info .mypy_cache .pytest_cache .ruff_cache

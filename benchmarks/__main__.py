@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from eagerly.errors import RunError
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say, write_page
 
@@ -71,7 +72,8 @@ def main(
     """Measures TABLES (default: all).
 
     Tables: article, runs, budget, limit, parity, scale, sequences, replay, td7. Measuring all
-    tables takes two hours or more and requires an otherwise idle machine.
+    tables takes two hours or more and requires an otherwise idle machine. The table parity contains
+    returns instead of times, so --rounds and --loaded do not apply to it.
     """
     from eagerly.benchmarks import measuring
 
@@ -94,7 +96,7 @@ def main(
                 "date": time.strftime("%Y-%m-%d"),
                 "rounds": turns,
             }
-            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            measuring.write_json(path, found)
         elif not path.exists():
             raise click.ClickException(
                 f"{path} does not exist: run without --report-only to measure it"
@@ -110,12 +112,12 @@ def _parity(output: Path, peers: Path | None) -> None:
     from eagerly.benchmarks import measuring, parity, pictures
 
     folder = output.parent / "learning"
-    if peers:
-        try:
+    try:
+        if peers:
             parity.measure(measuring.peers_python(peers, say), folder, say)
-        except RuntimeError as error:
-            raise click.ClickException(str(error)) from error
-    found = parity.curves(folder)
+        found = parity.curves(folder)
+    except (RuntimeError, RunError) as error:
+        raise click.ClickException(str(error)) from error
     pictures.learning(found, output / "parity.png")
     write_page(output / "parity.md", _TABLES["parity"], parity.table(found))
 

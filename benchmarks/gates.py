@@ -104,7 +104,7 @@ class Gates:
                 "flickering", "td3-gru", "td3-without", FLICKERING, MEMORY_STEPS, THREE_SEEDS
             ),
             *(
-                self._reached(part, label, env, steps, each=least, mean=least, seeds=THREE_SEEDS)
+                self._reached(part, label, env, steps, each=least, iqm=least, seeds=THREE_SEEDS)
                 for part, label, env, steps, least in (
                     ("discrete", "td3", CART_POLE, CART_POLE_STEPS, 475),
                     ("discrete", "td3-gru", CART_POLE_POSITIONS, CART_POLE_POSITIONS_STEPS, 300),
@@ -121,7 +121,7 @@ class Gates:
                 for kind in OWN_KINDS
             ),
             *(
-                self._reached("td7", "td7", CHEETAH, steps, each=least, mean=least, seeds=seeds)
+                self._reached("td7", "td7", CHEETAH, steps, each=least, iqm=least, seeds=seeds)
                 for steps, least, seeds in (
                     (50_000, 5000, (0, 1)),
                     (100_000, 8000, (0, 1)),
@@ -131,7 +131,7 @@ class Gates:
             # In the part million, the lower ends of ranges that published results suggest. For
             # Walker2d, whose friction differs in version 5, and Humanoid, they are 20 % lower.
             *(
-                self._reached(part, label, env, steps, each=least / 2, mean=least, seeds=seeds)
+                self._reached(part, label, env, steps, each=least / 2, iqm=least, seeds=seeds)
                 for part, label, steps, seeds, returns in (
                     (
                         "million",
@@ -158,7 +158,7 @@ class Gates:
                 CHEETAH,
                 OFFLINE_STEPS,
                 each=4383,
-                mean=4383,
+                iqm=4383,
                 seeds=THREE_SEEDS,
             ),
             self._ordering(
@@ -177,9 +177,9 @@ class Gates:
         agent without memory. With velocities, it also solves the task.
         """
         return [
-            self._reached("memory", label, PENDULUM_POSITIONS, MEMORY_STEPS, each=-300, mean=-250),
+            self._reached("memory", label, PENDULUM_POSITIONS, MEMORY_STEPS, each=-300, iqm=-250),
             self._ordering("memory", label, "td3-without", PENDULUM_POSITIONS, MEMORY_STEPS),
-            self._reached("memory", label, PENDULUM, MEMORY_STEPS, each=-200, mean=-200),
+            self._reached("memory", label, PENDULUM, MEMORY_STEPS, each=-200, iqm=-200),
         ]
 
     def _parity(
@@ -245,16 +245,16 @@ class Gates:
         steps: int,
         *,
         each: float,
-        mean: float,
+        iqm: float,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Judges whether most scores reach `each` and their interquartile mean reaches `mean`.
+        """Judges whether most scores reach `each` and their interquartile mean reaches `iqm`.
 
         A score is the mean over the last evaluations of a run.
         """
         claim = (
             f"{label}, {env}, {steps:,} steps: score at least {each:g} in {SOLVED_SHARE:.0%} of "
-            f"the runs, IQM at least {mean:g}"
+            f"the runs, IQM at least {iqm:g}"
         )
 
         def judge(group: RunGroup) -> tuple[str, bool]:
@@ -263,7 +263,7 @@ class Gates:
             middle = interquartile_mean(group.scores)
             found = f"{reached} of {len(scores)}, IQM {middle:.1f}: "
             found += ", ".join(f"{score:.1f}" for score in scores)
-            return found, reached >= SOLVED_SHARE * len(scores) and middle >= mean
+            return found, reached >= SOLVED_SHARE * len(scores) and middle >= iqm
 
         return self._judged(part, claim, [(label, env)], steps, judge, seeds=seeds)
 

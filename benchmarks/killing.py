@@ -14,6 +14,7 @@ import click
 import psutil
 
 from eagerly.benchmarks.ray_cluster import RayCluster, collectors_of
+from eagerly.scripts.job import log_of
 from eagerly.training.run_processes import TrainingProcess
 
 _LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
@@ -26,7 +27,7 @@ class Training(TrainingProcess):
 
     def __init__(self, command: list[str], run: Path, env: Mapping[str, str] | None = None) -> None:
         self._run, self.began = run, time.monotonic()
-        super().__init__(command, run.with_suffix(".log"), env=env)
+        super().__init__(command, log_of(run), env=env)
         atexit.register(self.kill)  # Ctrl-C does not reach the process's session
 
     def finish(self) -> None:
@@ -100,7 +101,7 @@ class Trial:
                     "in_save": victim == _LEARNER and training.saving(),
                 }
             )
-            _tell(len(moments), moments[-1])
+            _report(len(moments), moments[-1])
         self._trained()[0].finish()
         return moments
 
@@ -161,7 +162,7 @@ class Trial:
         return _LEARNER
 
 
-def _tell(number: int, moment: Mapping[str, Any]) -> None:
+def _report(number: int, moment: Mapping[str, Any]) -> None:
     click.echo(
         f"kill {number:>2}, {moment['killed']}, after {moment['seconds']:6.2f} s, newest "
         f"checkpoint {moment['saved_steps']:>7}{', during startup' if moment['in_startup'] else ''}"

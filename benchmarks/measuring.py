@@ -21,6 +21,8 @@ from typing import Any
 import psutil
 from scipy.stats import quantile_test
 
+from eagerly.storage.files import RunFiles
+
 CONTENDERS = Path(__file__).parent / "contenders"
 # All contenders use the same versions of Gymnasium and MuJoCo.
 PEERS = (
@@ -33,7 +35,7 @@ PEERS = (
 QUIET = 0.2  # cores that other processes may use
 START = 2000  # untimed steps: 1000 random ones, then 1000 with updates, to compile and fill caches
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
-_PEERS_TOLD = ("torch", "stable_baselines3", "sbx", "jax")
+_PEER_PACKAGES = ("torch", "stable_baselines3", "sbx", "jax")
 BFLOAT16 = "bfloat16"
 # Linux's names of vector instructions for matrix products, and their common names.
 _VECTORS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": BFLOAT16, "amx_tile": "AMX"}
@@ -87,6 +89,11 @@ def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
             raise RuntimeError(f"the peers' environment could not be created: {error}") from error
         done.write_text(wanted, encoding="utf-8")
     return python
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Writes a JSON file; a kill leaves the old or the new one."""
+    RunFiles(path.parent).write(path.name, [f"{json.dumps(document, indent=1)}\n".encode()])
 
 
 def load_of_others(seconds: float = 1.0) -> float:
@@ -189,8 +196,8 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread
 
 def machine() -> dict[str, Any]:
     """Returns a description of this machine and its package versions."""
-    told = Path("/proc/cpuinfo").read_text() if sys.platform == "linux" else ""
-    lines = (line.partition(":") for line in told.splitlines())
+    cpuinfo = Path("/proc/cpuinfo").read_text() if sys.platform == "linux" else ""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
     of = {key.strip(): value.strip() for key, _, value in lines}
     flags = set(of.get("flags", "").split())
     return {
@@ -229,7 +236,7 @@ def conditions(found: dict[str, Any]) -> list[str]:
     """Returns the machine, versions and protocol of a table as Markdown."""
     parts = [part for part in (found, *found.values()) if isinstance(part, dict) and "runs" in part]
     results = [result for part in parts for runs in part["runs"].values() for result in runs]
-    peers = {key: str(r[key]) for r in results for key in _PEERS_TOLD if key in r}
+    peers = {key: str(r[key]) for r in results for key in _PEER_PACKAGES if key in r}
     threads = sorted({str(r["threads"]) for r in results if "threads" in r})
     loud = sum(r["load_of_others"] > QUIET for r in results)
     text = [

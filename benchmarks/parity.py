@@ -5,7 +5,6 @@ Plain PyTorch and this package are expected to learn equally well. See docs/spee
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import numpy as np
 
 from eagerly.benchmarks.measuring import Contender, output_of, peer
 from eagerly.storage.evaluations import LAST, Results, read_results
+from eagerly.storage.files import RunFiles
 
 ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
 SEEDS = (0, 1, 2)
@@ -26,14 +26,20 @@ def table_of(folder: Path, side: str, seed: int) -> Path:
     return folder / f"{SIDES[side]}-{ENV}-{seed}.csv"
 
 
+def is_complete(table: Path) -> bool:
+    """Returns whether a table has the evaluations of a whole run."""
+    steps = read_results(table).steps
+    return bool(steps.size) and int(steps[-1]) == STEPS
+
+
 def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
     """Trains the missing runs of DDPG: 3 seeds with this package and 3 with PyTorch."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         for side in SIDES:
             table = table_of(folder, side, seed)
-            if table.exists():
-                say(f"{table} exists: skipping")
+            if is_complete(table):
+                say(f"{table} is complete: skipping")
                 continue
             say(f"training the run for {table}")
             with tempfile.TemporaryDirectory() as scratch:
@@ -41,7 +47,7 @@ def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
                 made.parent.mkdir()
                 train = _ours(made.parent, seed) if side == "ours" else _torch(python, made, seed)
                 output_of(train)
-                shutil.copyfile(made, table)
+                RunFiles(folder).write(table.name, [made.read_bytes()])
 
 
 def _ours(run: Path, seed: int) -> Contender:
@@ -56,7 +62,14 @@ def _torch(python: Path, table: Path, seed: int) -> Contender:
 
 
 def curves(folder: Path) -> dict[str, list[Results]]:
-    """Reads the evaluations of all seeds with this package and with PyTorch."""
+    """Reads the evaluations of all seeds with this package and with PyTorch.
+
+    Raises:
+        RuntimeError: If a table is missing or incomplete.
+    """
+    for table in (table_of(folder, side, seed) for side in SIDES for seed in SEEDS):
+        if not is_complete(table):
+            raise RuntimeError(f"{table} is missing or incomplete: run without --report-only")
     return {side: [read_results(table_of(folder, side, seed)) for seed in SEEDS] for side in SIDES}
 
 

@@ -31,11 +31,19 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
     ]
     colors = [OURS if name.startswith("ours") else OTHERS for name in names]
     axes.barh(names, medians, xerr=errors, color=colors, ecolor="#333333", capsize=3)
-    for row, value in enumerate(medians):
-        axes.annotate(f" {value:.2f}", (times[names[row]].high, row), va="center")
     # The axis cuts off the bars of eager runs, which would dwarf all others.
     rest = [times[name].high for name in names if times[name].median < 5 * min(medians)]
-    axes.set_xlim(0, 1.15 * max(rest))
+    limit = 1.15 * max(rest)
+    axes.set_xlim(0, limit)
+    for row, value in enumerate(medians):
+        high, is_cut_off = times[names[row]].high, value > limit
+        axes.annotate(
+            f" {value:.2f}" if not is_cut_off else f"{value:.2f} → ",
+            (limit if is_cut_off else high, row),
+            va="center",
+            ha="right" if is_cut_off else "left",
+            color="white" if is_cut_off else "black",
+        )
     axes.set(title=title, xlabel="milliseconds per environment step and update")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -64,9 +64,11 @@ class RayCluster:
         log = self._folder / f"{name}-{len(self._nodes)}.log"
         program = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words]
         program += [f"--num-cpus={cores}", f"--object-store-memory={2**27}"]
+        if name == "head":
+            program.append("--include-dashboard=false")
         with log.open("wb") as file:
             node = subprocess.Popen(
-                [*program, "--include-dashboard=false"][: None if name == "head" else -1],
+                program,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,

@@ -33,7 +33,7 @@ from eagerly.scripts.output import say, write_page
 @click.option(
     "--work",
     type=FOLDER,
-    default=Path("build/reproduce"),
+    default=Path("runs/reproduce"),
     help="Folder for unfinished runs.",
 )
 @click.option(
@@ -61,8 +61,9 @@ def main(
 
     All parts together take about 100 core-hours, 40 of them for million. Run the same command again
     to resume after an interruption. Each completed run writes a table of its evaluations to the
-    output folder. At the end, all gates are checked and written to gates.md. The exit code is 1 if
-    a gate of the selected parts fails, or if it cannot be decided because runs are missing.
+    output folder. At the end, the gates of the selected parts are checked and printed. The exit
+    code is 1 if one of them fails, or if it cannot be decided because runs are missing. If no run
+    of any part is missing, all gates are written to gates.md.
     """
     from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table
     from eagerly.benchmarks.measuring import peers_python
@@ -72,10 +73,10 @@ def main(
     reproduction = Reproduction(output, work, lambda: peers_python(peers, say), say)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: reproduction.stop())
-    asked = names or tuple(grid)
+    selected = names or tuple(grid)
     if not report_only:
         try:
-            failed = reproduction.make([cell for name in asked for cell in grid[name]], jobs)
+            failed = reproduction.make([cell for name in selected for cell in grid[name]], jobs)
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
         if reproduction.stopped:
@@ -89,13 +90,14 @@ def main(
         verdicts = Gates(output, reproduction.complete(of_all)).verdicts()
     except RunError as error:
         raise click.ClickException(str(error)) from error
-    write_page(output / "gates.md", "Learning curve gates", table(verdicts))
-    of_these = [verdict.holds for verdict in verdicts if verdict.part in asked]
-    if not all(of_these):
-        failed_, open_ = of_these.count(False), of_these.count(None)
-        raise click.ClickException(
-            f"gates: {len(of_these)} checked, {failed_} failed, {open_} open"
-        )
+    if all(verdict.holds is not None for verdict in verdicts):
+        write_page(output / "gates.md", "Learning curve gates", table(verdicts))
+    shown = [verdict for verdict in verdicts if verdict.part in selected]
+    say("\n".join(table(shown)) if shown else "the selected parts have no gates")
+    results = [verdict.holds for verdict in shown]
+    if not all(results):
+        failed_, open_ = results.count(False), results.count(None)
+        raise click.ClickException(f"gates: {len(results)} checked, {failed_} failed, {open_} open")
 
 
 if __name__ == "__main__":

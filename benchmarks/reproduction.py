@@ -20,6 +20,8 @@ from typing import Any
 from eagerly.benchmarks.grid import Cell, Recording
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.errors import RunError
+from eagerly.reaper import reaper
+from eagerly.scripts.job import wait_until_free
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
@@ -101,14 +103,14 @@ class Reproduction:
         Raises:
             RuntimeError: If the peers' environment cannot be installed.
         """
-        unlike = {cell.name: cell for cell in cells}  # parts may share a cell
-        missing = [cell for cell in unlike.values() if not self.is_complete(cell)]
+        unique = {cell.name: cell for cell in cells}  # parts may share a cell
+        missing = [cell for cell in unique.values() if not self.is_complete(cell)]
         self._say(f"{len(missing)} runs are missing in {self._tables}")
         if any(cell.peer for cell in missing):
             self._peers()
         with ThreadPoolExecutor(jobs) as pool:
-            fine = list(pool.map(self._make, missing))
-        return [cell for cell, made in zip(missing, fine, strict=True) if not made]
+            succeeded = list(pool.map(self._make, missing))
+        return [cell for cell, made in zip(missing, succeeded, strict=True) if not made]
 
     def stop(self) -> None:
         """Asks all running processes to save and exit."""
@@ -161,7 +163,7 @@ class Reproduction:
             partial = data.with_name(f"partial-{data.name}")
             partial.unlink(missing_ok=True)
             command = _record_command(recording, folder / "run", partial)
-            process = TrainingProcess(command, folder / "log.txt", env=os.environ | ONE_THREAD)
+            process = _started(command, folder)
             while process.poll() is None:
                 if self._stopping.wait(0.5):
                     process.stop(_SECONDS_TO_SAVE)
@@ -199,16 +201,21 @@ class Reproduction:
         return code
 
     def _begin(self, cell: Cell, folder: Path) -> None:
-        """Creates the folder of a cell and discards a run begun there with other settings."""
-        settings, told = _settings(cell), folder / "settings.json"
+        """Creates the folder of a cell and discards a run begun there in another way."""
+        versions, path = machine()["versions"], folder / "settings.json"
+        begun = _settings(cell) | {"versions": {name: versions[name] for name in _PHYSICS}}
+        wait_until_free(folder / "run")  # a killed command may have left a process
         with suppress(OSError, ValueError):
-            if json.loads(told.read_text(encoding="utf-8")) == settings:
+            if json.loads(path.read_text(encoding="utf-8")) == begun:
                 return
         if folder.exists():
-            self._say(f"{cell.name}: the unfinished run has other settings: restarting it")
+            self._say(
+                f"{cell.name}: the unfinished run has other settings or versions of "
+                f"{' or '.join(_PHYSICS)}: restarting it"
+            )
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        told.write_text(json.dumps(settings), encoding="utf-8")
+        path.write_text(json.dumps(begun), encoding="utf-8")
 
     def _publish(self, cell: Cell, folder: Path) -> None:
         """Writes the table of a complete cell: its evaluations and their times.
@@ -238,7 +245,7 @@ class Reproduction:
         """Runs one process of a cell and returns its exit code, `_STOPPED` if it was stopped."""
         command = self._peer_command(cell, folder) if cell.peer else _own_command(cell, folder)
         ends = time.monotonic() + 60 * MINUTES_PER_PROCESS
-        process = TrainingProcess(command, folder / "log.txt", env=os.environ | ONE_THREAD)
+        process = _started(command, folder)
         while process.poll() is None and time.monotonic() < ends:
             if self._stopping.wait(0.5):
                 break
@@ -298,6 +305,13 @@ def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
     defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}, data=None))
     later = {name: value for name, value in defaults.items() if name not in made}
     return {**later, **made} == wanted
+
+
+def _started(command: list[str], folder: Path) -> TrainingProcess:
+    """Starts a process with one thread, which is killed if this one is."""
+    process = TrainingProcess(command, folder / "log.txt", env=os.environ | ONE_THREAD)
+    reaper().add([process.pid])
+    return process
 
 
 def _own_command(cell: Cell, folder: Path) -> list[str]:

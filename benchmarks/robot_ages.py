@@ -141,7 +141,7 @@ def main(
     }
     found = {name: summary(part, hertz) for name, part in parts.items() if len(part)}
     say(json.dumps(found, indent=1))
-    run_dir.with_suffix(".ages.json").write_text(json.dumps(found, indent=1) + "\n")
+    run_dir.with_name(f"{run_dir.name}.ages.json").write_text(json.dumps(found, indent=1) + "\n")
     say(resumed.printed())
 
 

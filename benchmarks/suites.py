@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from eagerly import Trainer, load_policy, open_run
+from eagerly.benchmarks.measuring import write_json
 from eagerly.benchmarks.tasks import SHORT, TASKS, Task
 from eagerly.spaces import text_of
 from eagerly.storage.digests import digests
@@ -177,7 +178,6 @@ def _versions() -> dict[str, str]:
 def examined(task: Task) -> dict[str, Any]:
     """Tests an environment in a separate process, because it may crash or hang."""
     command = [sys.executable, "-m", "eagerly.benchmarks.suites", "--here", task.name]
-    told = f"{task.name}: "
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
         found = dict(json.loads(done.stdout.splitlines()[-1]))
@@ -188,7 +188,8 @@ def examined(task: Task) -> dict[str, Any]:
         why = f"the process exited with code {done.returncode}: {last}"
         found = {"stages": {"train": why}, "spaces": ["", ""]}
     wrong = {stage: text for stage, text in found["stages"].items() if text not in (FINE, UNDRAWN)}
-    sys.stderr.write(told + (json.dumps(wrong) if wrong else "all stages passed") + "\n")
+    summary = json.dumps(wrong) if wrong else "all stages passed"
+    sys.stderr.write(f"{task.name}: {summary}\n")
     return found | {"versions": _versions()}
 
 
@@ -249,8 +250,7 @@ def main(names: list[str]) -> None:
     rows = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     for name in names or known:
         rows[name] = examined(known[name])
-        text = json.dumps({n: rows[n] for n in known if n in rows}, indent=1)
-        kept.write_text(text + "\n", encoding="utf-8")
+        write_json(kept, {n: rows[n] for n in known if n in rows})
         page = "\n".join(["# Environments", "", *table(rows)])
         kept.with_suffix(".md").write_text(page + "\n", encoding="utf-8")
     if failed := failures(rows):

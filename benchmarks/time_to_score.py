@@ -1,7 +1,7 @@
 """Measures the CPU time in which agents of several packages reach given returns.
 
 `python -m eagerly.benchmarks.time_to_score` trains the missing runs, seed by seed, and writes the
-table `results/time_to_score.md` of the seeds whose runs are all measured. CPU time includes
+table `time_to_score.md` of the seeds whose runs are all measured. CPU time includes
 startup, compilation and evaluations.
 """
 
@@ -26,7 +26,13 @@ import click
 import psutil
 
 from eagerly.benchmarks.grid import CHEETAH, HOPPER, MILLION, THREE_SEEDS
-from eagerly.benchmarks.measuring import PEERS, machine, machine_text, peers_python
+from eagerly.benchmarks.measuring import (
+    PEERS,
+    machine,
+    machine_text,
+    peers_python,
+    write_json,
+)
 from eagerly.benchmarks.reproduction import ONE_THREAD, PEER_SCRIPT, default_evaluation_seeds
 from eagerly.scripts.output import say
 from eagerly.storage.presets import DEFAULTS
@@ -36,7 +42,6 @@ SCORES: dict[str, tuple[float, ...]] = {CHEETAH: (3000.0, 6000.0, 9000.0), HOPPE
 # Names of this package's contenders: an agent, or an agent and its preset.
 OURS = {"td3": "TD3", "ddpg": "DDPG", "td7": "TD7", "td7-efficient": "TD7, `--preset efficient`"}
 PACKAGES = {"stable_baselines3": "TD3 of Stable-Baselines3", "sbx": "TD3 of SBX"}
-_FOLDER = Path(__file__).parent / "results"
 _POLL = 0.5  # seconds between two readings of CPU time and evaluations
 _XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -186,6 +191,13 @@ def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: li
 @click.option("--budget", default=60.0, show_default=True, help="CPU minutes of a run.")
 @click.option("--jobs", default=2, show_default=True, help="Number of runs at the same time.")
 @click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder of the results and the table.",
+)
+@click.option(
     "--work",
     type=click.Path(path_type=Path),
     default=Path("build/time_to_score"),
@@ -199,16 +211,17 @@ def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: li
     show_default=True,
     help="Folder of the peers' virtual environment.",
 )
-def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
+def main(budget: float, jobs: int, output: Path, work: Path, peers: Path) -> None:
     """Trains the missing runs and writes the tables. SIGTERM ends the current runs."""
-    path = _FOLDER / "time_to_score.json"
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "time_to_score.json"
     saved: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     here = {"budget_minutes": budget, "jobs": jobs, "machine": machine(), "peers": list(PEERS)}
     for name, value in here.items():
         if saved and saved[name] != value:
             raise click.UsageError(
                 f"{path} was measured with {name.replace('_', ' ')} {saved[name]}, not {value}. "
-                "Continue with the same, or delete the file to start again"
+                "Continue with the same, or choose another --output"
             )
     found: dict[str, Any] = saved.get("runs", {})
     python = peers_python(peers, say)
@@ -227,7 +240,7 @@ def main(budget: float, jobs: int, work: Path, peers: Path) -> None:
         minutes = (time.monotonic() - began) / 60
         with writing:
             found[attempt.name] = made
-            path.write_text(json.dumps(here | {"runs": found}, indent=1) + "\n", encoding="utf-8")
+            write_json(path, here | {"runs": found})
             if measured_seeds(found):
                 path.with_suffix(".md").write_text(report(found, here), encoding="utf-8")
         say(f"{attempt.name}: {made} ({minutes:.0f} minutes)")

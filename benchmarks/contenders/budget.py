@@ -153,27 +153,22 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
     }
 
 
-def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, float]:
+def memory(capacity: int) -> dict[str, float]:
     """Returns the resident bytes of an empty and a full replay buffer, and the size of its rows."""
     import numpy as np
 
-    from eagerly.buffers import ReplayBuffer, Transition
+    from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, random_transitions
+    from eagerly.buffers import ReplayBuffer
 
     def resident() -> int:
         return psutil.Process().memory_info().rss
 
     chunk = 10_000
-    random = np.random.default_rng(0)
-    part = Transition(
-        random.normal(size=(chunk, observation)),
-        random.uniform(-1, 1, size=(chunk, action)),
-        random.normal(size=chunk),
-        random.normal(size=chunk),
-        random.normal(size=(chunk, observation)),
-    )
-    ReplayBuffer(chunk, observation, action).add(part)  # so that loaded code is not measured
+    part = random_transitions(chunk, np.random.default_rng(0))
+    # Loads code that would otherwise be measured.
+    ReplayBuffer(chunk, OBSERVATION_SIZE, ACTION_SIZE).add(part)
     before = resident()
-    buffer = ReplayBuffer(capacity, observation, action)
+    buffer = ReplayBuffer(capacity, OBSERVATION_SIZE, ACTION_SIZE)
     empty = resident() - before
     for _ in range(capacity // chunk):
         buffer.add(part)

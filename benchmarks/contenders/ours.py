@@ -2,8 +2,8 @@
 
 Run as `python -m eagerly.benchmarks.contenders.ours AGENT SETTINGS FROM TO`: prints one line of
 JSON. SETTINGS is one JSON object, such as '{"env": "HalfCheetah-v5"}'. The steps from FROM to TO
-are timed, with environments, acting, replay, updates, summaries and checkpoints. There are no
-evaluations, because the timed runs of the peers have none either.
+are timed, with environments, acting, replay, updates and summaries. There are no evaluations,
+because the timed runs of the peers have none either.
 """
 
 from __future__ import annotations

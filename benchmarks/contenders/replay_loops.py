@@ -18,25 +18,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
-from eagerly.buffers import Hindsight, OneStep, Transition
+from eagerly.benchmarks.workload import cheetah_agent, random_transitions
+from eagerly.buffers import Hindsight, OneStep
 
 ROWS, PER_CALL, CALLS = 1_000_000, 50, 20
 STEPS = 20_000
 EPISODE, GOAL, GOALS = 50, 3, 4  # steps per episode, goal size, goals per step
 BATCH = 256
 _PART = 10_000  # rows added at once
-
-
-def steps_of(count: int, random: np.random.Generator) -> Transition:
-    """Returns random transitions of HalfCheetah's dimensions."""
-    return Transition(
-        random.normal(size=(count, OBSERVATION_SIZE)),
-        random.uniform(-1, 1, (count, ACTION_SIZE)),
-        random.normal(size=count),
-        np.full(count, 0.99),
-        random.normal(size=(count, OBSERVATION_SIZE)),
-    )
 
 
 class Timed:
@@ -62,7 +51,7 @@ def time_updates(settings: dict[str, Any]) -> dict[str, float]:
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
     buffer = agent.replay_buffer(ROWS)
     for _ in range(ROWS // _PART):
-        buffer.add(steps_of(_PART, random), np.zeros(_PART, bool))
+        buffer.add(random_transitions(_PART, random), np.zeros(_PART, bool))
     for _ in range(3):
         agent.train(buffer, PER_CALL)
     sampler = Timed(buffer.sampler, ("draw", "weights", "feedback"))
@@ -79,12 +68,12 @@ def time_updates(settings: dict[str, Any]) -> dict[str, float]:
 def time_steps(settings: dict[str, Any]) -> dict[str, float]:
     """Times the work of accumulator, replay buffer and sampler for one environment step."""
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
-    buffer, accumulator = agent.replay_buffer(ROWS), agent.accumulator(0.99)
-    steps = [steps_of(1, random) for _ in range(100)]
-    goes_on, ends = np.zeros(1, bool), np.ones(1, bool)
+    buffer, accumulator = agent.replay_buffer(ROWS), agent.accumulator()
+    steps = [random_transitions(1, random) for _ in range(100)]
+    continues, ends = np.zeros(1, bool), np.ones(1, bool)
     began = time.perf_counter()
     for number in range(STEPS):
-        ended = ends if number % 1000 == 999 else goes_on
+        ended = ends if number % 1000 == 999 else continues
         transitions, over = accumulator.accumulate(steps[number % 100], ended)
         if len(over):
             buffer.add(transitions, over)
@@ -111,13 +100,13 @@ def time_goals() -> dict[str, float]:
         discount=0.99,
         goals=GOALS,
     )
-    steps = [steps_of(1, random) for _ in range(100)]
+    steps = [random_transitions(1, random) for _ in range(100)]
     began = time.perf_counter()
     for number in range(STEPS):
         hindsight.accumulate(steps[number % 100], np.array([number % EPISODE == EPISODE - 1]))
     at_ends = (time.perf_counter() - began) / STEPS
     # The number of transitions in a batch that would get new goals.
-    rows = steps_of(BATCH * GOALS // (1 + GOALS), random)
+    rows = random_transitions(BATCH * GOALS // (1 + GOALS), random)
     infos = [None] * len(rows.reward)
     found = {"seconds_per_step_at_ends": at_ends}
     for name, call in (("together", outcomes), ("one_by_one", _one_by_one)):

@@ -24,6 +24,7 @@ import tensorflow as tf
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.padding import pad
+from eagerly.training.hardware import set_threads
 
 # The same sizes as in the discussion that proposed `tf.scatter_nd`: 100 sequences, 10 to 50 steps.
 COUNT, LEAST, MOST, FEATURES = 100, 10, 50, 10
@@ -96,6 +97,7 @@ COMPILED = {
 
 def padding() -> dict[str, float]:
     """Times all implementations of padding and checks that they give equal results."""
+    set_threads(2, 2)
     random = np.random.default_rng(0)
     lengths = random.integers(LEAST, MOST + 1, COUNT).astype(np.int32)
     flat = random.normal(size=(lengths.sum(), FEATURES)).astype(np.float32)

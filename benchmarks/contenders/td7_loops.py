@@ -22,14 +22,18 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.benchmarks.contenders.limit import SECONDS_OF_SPINNING, product_rate
-from eagerly.benchmarks.contenders.replay_loops import steps_of
-from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
+from eagerly.benchmarks.workload import (
+    ACTION_SIZE,
+    OBSERVATION_SIZE,
+    cheetah_agent,
+    random_transitions,
+)
 
 ROWS, PART = 200_000, 10_000  # transitions in the replay buffer, and transitions added at once
 TURNS, UPDATES = 3, 250  # turns; updates per turn (TD7 copies its targets once per turn)
 BATCH, WIDTH = 256, 256  # batch size, and units of all hidden layers and embeddings
 CRITICS, DELAY = 2, 2
-THREADS, WARM = 2, 2
+WARM = 2
 WRITTEN_OUT = 4 * DELAY  # updates whose products form one program, see `products_alone`
 LEFT_FACTORS = 16  # distinct left factors per product shape
 CALLS = 2000  # policy calls per turn
@@ -201,12 +205,10 @@ def updates(name: str, per_call: int) -> dict[str, float]:
         matrix products, their share of the update, the highest rate of matrix products in
         FLOP/s, and the share of this rate that the update reaches.
     """
-    for setting in ("intra_op", "inter_op"):
-        getattr(tf.config.threading, f"set_{setting}_parallelism_threads")(THREADS)
     agent, random = cheetah_agent(name), np.random.default_rng(0)
     buffer = agent.replay_buffer(ROWS)
     for _ in range(ROWS // PART):
-        buffer.add(steps_of(PART, random), np.zeros(PART, bool))
+        buffer.add(random_transitions(PART, random), np.zeros(PART, bool))
     with_products = name == "td7"
     alone = products_alone() if with_products else None
     for _ in range(WARM):  # compiles every program that is used below
@@ -222,7 +224,6 @@ def updates(name: str, per_call: int) -> dict[str, float]:
             alone()  # reloads the factors into the caches
             products = timed(alone, UPDATES // WRITTEN_OUT)[0] / WRITTEN_OUT
             more = {
-                "products_per_second": rate,
                 "seconds_of_products": products,
                 "share": flops_per_update() / (rate * took / per_call),
                 "share_of_products": products / (took / per_call),

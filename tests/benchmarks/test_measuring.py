@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from eagerly.benchmarks import inside, measuring, td7_speed, whole_runs
+from eagerly.benchmarks.contenders import replay_loops
 from eagerly.benchmarks.contenders import td7_loops as td7_contender
 from eagerly.benchmarks.contenders.budget import Clocks
 from eagerly.benchmarks.contenders.limit import flops_per_update
@@ -116,6 +117,14 @@ def test_the_products_of_a_td7_update_match_a_manual_count() -> None:
     ]
     assert flops == [2 * (encoder + target + critic), 2 * (encoder + target + critic + moved)]
     assert td7_contender.flops_per_update() == pytest.approx(2.44e9, rel=0.01)
+
+
+def test_the_work_for_single_steps_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_loops, "STEPS", 100)
+    monkeypatch.setattr(replay_loops, "ROWS", 100)
+    given = {"n_step": 3, "sampling": "lap"}
+    for found in (replay_loops.time_steps(given), replay_loops.time_goals()):
+        assert all(seconds > 0 for seconds in found.values())
 
 
 def test_clocks_exclude_nested_timed_calls() -> None:
