@@ -184,6 +184,29 @@ def test_shifts_do_not_depend_on_the_division_into_calls() -> None:
     assert not np.array_equal(shown[0], shown[2])
 
 
+def test_observations_and_next_observations_are_shifted_independently() -> None:
+    agent = agent_of(CAMERA, random_shift=3)
+    rows = tf.constant(filled(agent).sample_rows(1, 4)[0])
+    inputs: Any = agent.inputs
+    shift, calls = inputs._shift, list[Any]()
+
+    class Recording:
+        images = shift.images
+
+        def __call__(self, *arguments: tf.Tensor) -> tf.Tensor:
+            calls.append([*arguments, shift(*arguments)])
+            return calls[-1][-1]
+
+    inputs._shift = Recording()
+    batch = inputs.batch(rows, tf.constant(1, tf.int64))
+    (before, now, shown), (after, then, next_shown) = calls
+    assert batch.observation is shown
+    assert batch.next_observation is next_shown
+    assert not np.array_equal(before, after)
+    assert not np.array_equal(now, then)
+    np.testing.assert_array_equal(before, agent_of(CAMERA).inputs.batch(rows, 1).observation)
+
+
 def test_all_frames_are_shifted_equally_and_edges_are_repeated() -> None:
     observations = Observations(CAMERA)
     shift = RandomShift(observations, 2)

@@ -14,6 +14,7 @@ import sonnet
 import tensorflow as tf
 
 from eagerly import TD3, TD3Config
+from eagerly.agents import agent_class
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
@@ -456,9 +457,13 @@ def regularized_critic(observations: Any, actions: Any) -> keras.Model:
     return keras.Model(inputs, value)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_penalties_of_a_custom_critic_are_added_to_the_loss(precision: str) -> None:
-    agent = TD3(*spaces(), precision=precision, mode="eager", critic=regularized_critic)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("td3", "float32"), ("td3", "float64"), ("ddpg", "float64"), ("td3_bc", "float64")],
+)
+def test_penalties_of_a_custom_critic_are_added_to_the_loss(name: str, precision: str) -> None:
+    settings = {"precision": precision, "mode": "eager", "critic": regularized_critic}
+    agent = agent_class(name)(*spaces(), **settings)
     dtype = tf.as_dtype(precision)
     observation, action = tf.ones((1, 4), dtype), tf.zeros((1, 2), dtype)
     batch = Batch(observation, action, tf.zeros(1, dtype), tf.zeros(1, dtype), observation)

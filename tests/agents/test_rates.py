@@ -38,9 +38,12 @@ def test_a_linear_schedule_decays_for_actor_and_critic_and_then_stays_constant()
     np.testing.assert_allclose(found["learning_rate/actor"], 0.1 * expected, 1e-6)
 
 
-def test_a_cosine_schedule_decays_along_half_a_cosine() -> None:
-    found = rates_of(6, schedule="cosine", schedule_steps=4)["learning_rate/critic"]
-    expected = 0.1 * (1 + np.cos(np.pi * np.array([0, 1, 2, 3, 4, 4]) / 4))
+@pytest.mark.parametrize("end", [0.0, 0.5])
+def test_a_cosine_schedule_decays_along_half_a_cosine(end: float) -> None:
+    settings = {"schedule": "cosine", "schedule_steps": 4, "schedule_end": end}
+    found = rates_of(6, **settings)["learning_rate/critic"]
+    falling = 0.1 * (1 + np.cos(np.pi * np.array([0, 1, 2, 3, 4, 4]) / 4))
+    expected = 0.2 * end + (1 - end) * falling
     np.testing.assert_allclose(found, expected, 1e-5, 1e-8)
 
 

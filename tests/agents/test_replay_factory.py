@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from eagerly import TD3, Collector, TD3Config
 from eagerly.agents import losses
+from eagerly.agents.inputs import Batch
 from eagerly.agents.replay_factory import huber
 from eagerly.buffers import LAPSampler, NStep, OneStep, ProportionalSampler, UniformSampler
 from tests.helpers import random_transitions, small_agent
@@ -102,6 +103,15 @@ def test_td_errors_of_a_call_become_priorities(name: str, sampling: str) -> None
     agent.train(buffer, 4)
     changed = np.flatnonzero(sampler.priorities() != before)
     assert 0 < len(changed) <= 32
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3", "td3_bc"])
+def test_priorities_are_the_largest_absolute_td_errors_of_the_critics(name: str) -> None:
+    agent = small_agent(name, precision="float64")
+    batch = Batch(*(tf.constant(part, tf.float64) for part in random_transitions(8)))
+    values, target = agent.critic(batch.observation, batch.action), np.linspace(-2, 2, 8)
+    _, found = agent.critic_step(batch, tf.constant(target))
+    np.testing.assert_allclose(found, np.abs(values - target).max(axis=0), rtol=1e-12)
 
 
 class Chain(gymnasium.Env[Any, Any]):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.buffers import LAPSampler, MixedBuffer, ReplayBuffer, Transition
+from eagerly.buffers import (
+    LAPSampler,
+    MixedBuffer,
+    ProportionalSampler,
+    ReplayBuffer,
+    Transition,
+)
 
 
 def filled(buffer: ReplayBuffer, first: int, count: int) -> ReplayBuffer:
@@ -57,6 +63,22 @@ def test_the_ring_never_overwrites_the_data_and_both_are_restored() -> None:
 def test_feedback_reaches_the_sampler_of_each_row() -> None:
     buffer = mixed(0.5, online=4, is_lap=True)
     rewards = buffer.sample(1, 4).reward
-    errors = np.where(rewards == rewards[0, 0], 1e6, 1e-9)
+    first, last = rewards[0, 0], rewards[0, -1]
+    errors = np.where(np.isin(rewards, [first, last]), 1e6, 1e-9)
     buffer.feedback({"td_error": errors})
-    assert (buffer.sample(1, 40).reward[0, :20] == rewards[0, 0]).mean() > 0.9
+    drawn = buffer.sample(1, 40).reward[0]
+    assert (drawn[:20] == first).mean() > 0.9
+    assert (drawn[20:] == last).mean() > 0.9
+
+
+def test_weights_belong_to_the_rows_of_their_sampler() -> None:
+    samplers = [ProportionalSampler(seed, exponent=1.0, correction=1.0) for seed in range(2)]
+    parts = [ReplayBuffer(10, 1, 1, seed=1, sampler=sampler) for sampler in samplers]
+    buffer = MixedBuffer(filled(parts[0], 0, 1), filled(parts[1], 100, 2), 0.25)
+    samplers[1].feedback(np.array([[0, 1]]), {"td_error": np.array([[1.0, 4.0]], np.float32)})
+    sample = buffer.draw(1, 40)
+    assert sample.weights is not None
+    rewards = buffer.layout.unpack(sample.rows).reward[0]
+    expected = np.where(rewards == 101.0, 0.25, 1.0)
+    np.testing.assert_allclose(sample.weights[0], expected, 1e-5)
+    assert set(rewards[:10].tolist()) == {0.0}

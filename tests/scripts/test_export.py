@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eagerly.export import verification
 from eagerly.scripts.main import main
 from tests.eagerly.export import surroundings
 from tests.eagerly.export.here import work_here
@@ -55,3 +56,7 @@ def test_an_int8_export_prints_its_measurements(
     again = CliRunner().invoke(main, words)
     assert again.exit_code == 2
     assert "Error: x already exists" in again.output
+    monkeypatch.setattr(verification, "ROUNDING_LIMIT", {"mean": 1e-9})
+    rejected = CliRunner().invoke(main, [*words[:-1], "y", "--episodes", "0"])
+    assert "Error: int8 rounding changes the actions too much: mean" in rejected.output
+    assert not (tmp_path / "y").exists()

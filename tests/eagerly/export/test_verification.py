@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eagerly.errors import RunError
 from eagerly.export.integers import plan, run
 from eagerly.export.runner import differences, violations
-from eagerly.export.verification import TOLERANCES, loss, summary
+from eagerly.export.verification import TOLERANCES, _check_rounding, loss, summary
 from eagerly.policies.integer_grids import integers
 from eagerly.training.evaluation import Evaluation
 from tests.eagerly.export.drawn import MUTATIONS, actor, mutated, quantised
@@ -51,6 +52,21 @@ def test_rare_integer_differences_must_be_small() -> None:
     assert [line[:7] for line in wrong(found)] == ["largest"]
     found[:9] = -expected[:9]
     assert len(wrong(found)) == 2
+
+
+def test_large_changes_by_int8_rounding_are_reported_or_rejected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    usual = {"mean": 0.01, "percentile_99": 0.04, "other_choices": 0.0, "unequal": 0.9}
+    _check_rounding(dict(usual))
+    assert caplog.messages == []
+    _check_rounding(usual | {"percentile_99": 0.06})
+    assert [line[:58] for line in caplog.messages] == [
+        "int8 rounding changes the actions more than usual: percent"
+    ]
+    for much in ({"mean": 0.06}, {"percentile_99": 0.26}, {"other_choices": 0.06}):
+        with pytest.raises(RunError, match=f"too much: {next(iter(much))}.* Train with --quant"):
+            _check_rounding(usual | much)
 
 
 @pytest.mark.parametrize("what", MUTATIONS)

@@ -65,22 +65,24 @@ def test_a_row_is_written_only_after_the_points_of_its_evaluation(
 
 
 HEADER = "steps,updates,return_mean\n"
-SIZES = {
+INVALID = {
     "too many rows": (HEADER + "".join(f"{n},1,2\n" for n in range(6)), "more than 5 rows"),
     "a wide row": (HEADER + "1," * 100 + "\n", "a line has more than 100 bytes"),
     "a wide header": ("steps," * 50 + "\n", "a line has more than 100 bytes"),
     "a row of several lines": (HEADER + '1,1,"2\n3"\n', "damaged"),
+    "repeated steps": (HEADER + "1,1,2\n1,1,2\n", "steps must increase"),
+    "an infinite return": (HEADER + "1,1,inf\n", "returns must be finite"),
     "a large file": (HEADER + "1,1,2\n" * 200, "at most 1000 bytes; got"),
 }
 
 
-@pytest.mark.parametrize("case", SIZES)
-def test_oversized_tables_are_rejected_and_a_partial_last_row_is_ignored(
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_tables_are_rejected_and_a_partial_last_row_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     for name, limit in {"_MOST": 5, "_LONGEST": 100, "_LARGEST": 1000}.items():
         monkeypatch.setattr(evaluations, name, limit)
-    content, message = SIZES[case]
+    content, message = INVALID[case]
     path = tmp_path / "evaluations.csv"
     path.write_text(content)
     with pytest.raises(RunError, match=message):

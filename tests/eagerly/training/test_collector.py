@@ -216,6 +216,19 @@ def test_the_newest_transitions_are_kept_if_the_buffer_is_too_small() -> None:
     np.testing.assert_array_equal(*found)
 
 
+def test_the_strategy_of_hindsight_comes_from_the_settings() -> None:
+    found = []
+    for strategy in ("final", "future", "episode"):
+        goals = {} if strategy == "final" else {"hindsight_goals": 1}
+        _, buffer, collector = collector_of("Reach-v0", hindsight=strategy, **goals)
+        for _ in range(40):
+            collector.collect()
+        found.append(buffer.rows(0, buffer.added))
+        collector.close()
+    assert len({rows.shape for rows in found}) == 1
+    assert len({rows.tobytes() for rows in found}) == 3
+
+
 @pytest.mark.parametrize("settings", [{"n_step": 4}, {"hindsight": "final", "n_step": 4}])
 def test_a_restored_state_with_other_shapes_is_rejected(settings: dict[str, Any]) -> None:
     _, _, collector = collector_of("Reach-v0", **settings)

@@ -76,6 +76,31 @@ def test_a_run_continues_exactly_without_the_file(
     assert (found["transitions"], found["episodes"], len(found["sha256"])) == (398, 2, 64)
 
 
+def test_the_buffer_contains_the_logged_transitions(train: TrainRun, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    observations, following = random.uniform(-1, 1, (2, 6, 3)).astype(np.float32)
+    actions, rewards = random.uniform(-2, 2, (6, 1)).astype(np.float32), np.arange(6.0)
+    ends = np.arange(6) == np.array([[2], [5]])  # of a terminated and of a truncated episode
+    np.savez(
+        tmp_path / "data.npz",
+        observations=observations,
+        actions=actions,
+        rewards=rewards,
+        next_observations=following,
+        terminals=ends[0],
+        timeouts=ends[1],
+    )
+    settings = {"data": str(tmp_path / "data.npz"), "offline": True, "n_step": 1, "steps": 1}
+    settings["discount"] = 0.9
+    buffer = train(**settings, normalize_observations=True).buffer
+    found = buffer.layout.unpack(buffer.rows(0, buffer.added))
+    discounts = [0.9, 0.9, 0.0, 0.9, 0.9, 0.9]
+    for part, expected in zip(
+        found, (observations, actions / 2, rewards, discounts, following), strict=True
+    ):
+        np.testing.assert_allclose(part, expected, 1e-6)
+
+
 def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_path: Path) -> None:
     data = log(tmp_path / "data.npz", episodes=1)
     wide = log(tmp_path / "wide.npz", episodes=1, actions=np.full((STEPS, 1), 3.0))

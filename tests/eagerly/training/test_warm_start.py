@@ -38,6 +38,9 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
         np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
+    if normalized:
+        counts = [each.agent.normalization.moments.count for each in (trainer, first)]
+        assert counts[0] > counts[1] > 0
     given = {"seed": 1, "init_from": str(tmp_path / "first"), "steps": 30}
     whole = train("whole", **settings, **given, init_critics=True)
     for name in ("critic", "critic_target"):
