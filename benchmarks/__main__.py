@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from eagerly.errors import RunError
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say, write_page
 
@@ -116,7 +115,7 @@ def _parity(output: Path, peers: Path | None) -> None:
         if peers:
             parity.measure(measuring.peers_python(peers, say), folder, say)
         found = parity.curves(folder)
-    except (RuntimeError, RunError) as error:
+    except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     pictures.learning(found, output / "parity.png")
     write_page(output / "parity.md", _TABLES["parity"], parity.table(found))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from eagerly.benchmarks.measuring import Contender, output_of, peer
-from eagerly.storage.evaluations import LAST, Results, read_results
+from eagerly.storage.evaluations import LAST, Results, last_step_of, read_results
 from eagerly.storage.files import RunFiles
 
 ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
@@ -26,19 +26,13 @@ def table_of(folder: Path, side: str, seed: int) -> Path:
     return folder / f"{SIDES[side]}-{ENV}-{seed}.csv"
 
 
-def is_complete(table: Path) -> bool:
-    """Returns whether a table has the evaluations of a whole run."""
-    steps = read_results(table).steps
-    return bool(steps.size) and int(steps[-1]) == STEPS
-
-
 def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
     """Trains the missing runs of DDPG: 3 seeds with this package and 3 with PyTorch."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         for side in SIDES:
             table = table_of(folder, side, seed)
-            if is_complete(table):
+            if last_step_of(table) == STEPS:
                 say(f"{table} is complete: skipping")
                 continue
             say(f"training the run for {table}")
@@ -68,7 +62,7 @@ def curves(folder: Path) -> dict[str, list[Results]]:
         RuntimeError: If a table is missing or incomplete.
     """
     for table in (table_of(folder, side, seed) for side in SIDES for seed in SEEDS):
-        if not is_complete(table):
+        if last_step_of(table) != STEPS:
             raise RuntimeError(f"{table} is missing or incomplete: run without --report-only")
     return {side: [read_results(table_of(folder, side, seed)) for seed in SEEDS] for side in SIDES}
 

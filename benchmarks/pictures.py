@@ -35,15 +35,12 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
     rest = [times[name].high for name in names if times[name].median < 5 * min(medians)]
     limit = 1.15 * max(rest)
     axes.set_xlim(0, limit)
-    for row, value in enumerate(medians):
-        high, is_cut_off = times[names[row]].high, value > limit
-        axes.annotate(
-            f" {value:.2f}" if not is_cut_off else f"{value:.2f} → ",
-            (limit if is_cut_off else high, row),
-            va="center",
-            ha="right" if is_cut_off else "left",
-            color="white" if is_cut_off else "black",
-        )
+    for row, name in enumerate(names):
+        text = f"{times[name].median:.2f}"
+        if times[name].median > limit:
+            axes.annotate(f"{text} → ", (limit, row), va="center", ha="right", color="white")
+        else:
+            axes.annotate(f" {text}", (times[name].high, row), va="center")
     axes.set(title=title, xlabel="milliseconds per environment step and update")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

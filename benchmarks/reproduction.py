@@ -23,7 +23,7 @@ from eagerly.errors import RunError
 from eagerly.reaper import reaper
 from eagerly.scripts.job import wait_until_free
 from eagerly.storage.config import RESUMABLE, RunConfig
-from eagerly.storage.evaluations import read_results
+from eagerly.storage.evaluations import last_step_of, read_results
 from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
 from eagerly.storage.run_settings import as_saved, build
@@ -79,8 +79,7 @@ class Reproduction:
         try:
             made = json.loads(self.origin(cell).read_text(encoding="utf-8"))
             versions = made["machine"]["versions"]
-            steps = read_results(self.table(cell)).steps
-        except (OSError, ValueError, KeyError, TypeError, RunError):
+        except (OSError, ValueError, KeyError, TypeError):
             return False
         here = machine()["versions"]
         # Packages named in an environment id may require another MuJoCo version.
@@ -88,7 +87,7 @@ class Reproduction:
         same = _made_as(cell, made["settings"]) and all(
             versions.get(package) == here[package] for package in physics
         )
-        return same and bool(steps.size) and int(steps[-1]) >= cell.steps
+        return same and (last_step_of(self.table(cell)) or 0) >= cell.steps
 
     def complete(self, cells: Iterable[Cell]) -> set[str]:
         """Returns the names of the complete cells."""

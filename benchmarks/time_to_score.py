@@ -34,6 +34,7 @@ from eagerly.benchmarks.measuring import (
     write_json,
 )
 from eagerly.benchmarks.reproduction import ONE_THREAD, PEER_SCRIPT, default_evaluation_seeds
+from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say
 from eagerly.storage.presets import DEFAULTS
 from eagerly.training.run_processes import TrainingProcess, train_command
@@ -187,29 +188,23 @@ def _cell(found: dict[str, Any], contender: str, env: str, score: str, seeds: li
     return f"{middle} ({', '.join(shown)})" if len(times) > 1 else middle
 
 
-@click.command()
-@click.option("--budget", default=60.0, show_default=True, help="CPU minutes of a run.")
-@click.option("--jobs", default=2, show_default=True, help="Number of runs at the same time.")
+@click.command(cls=Command)
+@click.option("--budget", default=60.0, help="CPU minutes of a run.")
+@click.option("--jobs", default=2, help="Number of runs at the same time.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     default=Path("benchmarks/results"),
-    show_default=True,
     help="Folder of the results and the table.",
 )
 @click.option(
-    "--work",
-    type=click.Path(path_type=Path),
-    default=Path("build/time_to_score"),
-    show_default=True,
-    help="Folder of the runs.",
+    "--work", type=FOLDER, default=Path("build/time_to_score"), help="Folder of the runs."
 )
 @click.option(
     "--peers",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     default=Path("build/peers"),
-    show_default=True,
-    help="Folder of the peers' virtual environment.",
+    help="Virtual environment of the peers, created if missing.",
 )
 def main(budget: float, jobs: int, output: Path, work: Path, peers: Path) -> None:
     """Trains the missing runs and writes the tables. SIGTERM ends the current runs."""

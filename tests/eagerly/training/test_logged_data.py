@@ -91,8 +91,7 @@ def test_the_buffer_contains_the_logged_transitions(train: TrainRun, tmp_path: P
         timeouts=ends[1],
     )
     settings = {"data": str(tmp_path / "data.npz"), "offline": True, "n_step": 1, "steps": 1}
-    settings["discount"] = 0.9
-    buffer = train(**settings, normalize_observations=True).buffer
+    buffer = train(**settings, discount=0.9, normalize_observations=True).buffer
     found = buffer.layout.unpack(buffer.rows(0, buffer.added))
     discounts = [0.9, 0.9, 0.0, 0.9, 0.9, 0.9]
     for part, expected in zip(
