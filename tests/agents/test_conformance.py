@@ -413,6 +413,7 @@ def test_acting_during_a_call_of_another_thread_uses_the_weights_before_it(
 ) -> None:
     agent, buffer = shared_agent(name), filled_buffer()
     observations, during = np.ones((3, 4), np.float32), []
+    before = agent.act(observations)
     agent.policy._cached = None  # as in a new agent
 
     def learn(*_: object) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
@@ -423,8 +424,9 @@ def test_acting_during_a_call_of_another_thread_uses_the_weights_before_it(
 
     monkeypatch.setattr(agent.learner, "learn", learn)
     agent.train(buffer, 1)
-    assert all(np.array_equal(each, during[0]) for each in during)
-    assert not np.allclose(agent.act(observations), during[0])
+    assert during
+    assert all(np.array_equal(each, before) for each in during)
+    assert not np.allclose(agent.act(observations), before)
 
 
 def test_acting_uses_the_trained_actor(name: str) -> None:
@@ -587,9 +589,8 @@ ELSEWHERE = {
         "prioritized_correction",
         "prioritized_correction_updates",
         "lap_exponent",
-        "hindsight",
-        "hindsight_goals",
     ),
+    "test_collector.py": ("hindsight", "hindsight_goals"),
     "test_replicas.py": ("replicas",),
     "test_spaces.py": ("ignore_entries",),
     "test_critic_entries.py": ("critic_entries",),

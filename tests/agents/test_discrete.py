@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from eagerly.agents import agent_class, agent_names, config_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.outputs import Mixed
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.actor import scores as scores_of
 from eagerly.policies import Episodes
@@ -146,7 +147,9 @@ def test_modes_agree_and_a_restored_agent_continues_identically(
 
 
 @pytest.mark.parametrize("memory", ["gru", pytest.param("attention", marks=pytest.mark.long)])
-def test_recurrent_agents_support_discrete_actions(memory: str) -> None:
+def test_recurrent_agents_support_discrete_actions(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings: dict[str, Any] = {"memory": memory, "memory_units": 8, "sequence_length": 4}
     settings |= {"batch_size": 256, "sequences_per_update": 3}
     agent = agent_of("td3", MIXED, **settings)
@@ -163,8 +166,18 @@ def test_recurrent_agents_support_discrete_actions(memory: str) -> None:
         buffer.add(Transition(now, taken, np.ones(2), np.full(2, 0.9), then), ended)
         behavior.observe(np.ones(2), ended)
         now = then
+    penalty, masks = Mixed.penalty, []
+
+    def noted(outputs: Mixed, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        masks.append(mask.numpy())
+        return penalty(outputs, scores, mask)
+
+    monkeypatch.setattr(Mixed, "penalty", noted)
     metrics = agent.train(buffer, 2)
     assert all(np.isfinite(values).all() for values in metrics.values())
+    (mask,) = masks  # of the only update of the actor
+    assert mask.any()
+    assert not mask.all()  # leaves out padding
 
 
 @pytest.mark.parametrize("name", NAMES)

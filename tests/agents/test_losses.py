@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.metrics import critic_metrics
+from eagerly.agents.metrics import actor_metrics, critic_metrics
 
 MODES: dict[str, Callable] = {
     "eager": lambda f: f,
@@ -73,6 +73,22 @@ def test_actor_loss_increases_the_values(run: Callable) -> None:
         loss = run(losses.actor_loss)(values)
     assert float(loss) == -4.0
     np.testing.assert_allclose(tape.gradient(loss, values), [-1 / 3] * 3)
+
+
+def test_metrics_leave_out_padding() -> None:
+    values, mask = (
+        tf.constant([[1.0, 5.0, 99.0], [9.0, 9.0, 9.0]]),
+        tf.constant([True, True, False]),
+    )
+    found = critic_metrics(tf.ones(()), values, tf.constant([2.0, 4.0, 99.0]), mask)
+    assert {name: float(value) for name, value in found.items()} == {
+        "losses/critic": 1.0,
+        "values/mean": 3.0,
+        "values/max": 5.0,
+        "values/target_mean": 3.0,
+    }
+    saturated = tf.constant([[True, False], [False, False], [True, True]])
+    assert float(actor_metrics(tf.ones(()), saturated, mask)["actions/saturation"]) == 0.25
 
 
 def test_polyak_update_moves_by_tau_toward_the_source(run: Callable) -> None:

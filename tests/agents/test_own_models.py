@@ -217,6 +217,15 @@ def test_the_factory_is_called_for_every_critic_and_every_target() -> None:
     np.testing.assert_allclose(values[1], single[:, 0], 1e-6)
 
 
+def test_a_custom_critic_values_several_actions_per_observation() -> None:
+    network = agent_of("", functional_critic, n_critics=2, mode="eager").critic.network
+    random = np.random.default_rng(0)
+    observation, action = (tf.constant(random.normal(size=(6, n)), "float32") for n in (4, 2))
+    found = network.first(observation[:2], action, 3)
+    repeated = tf.concat([observation[:2]] * 3, axis=0)
+    np.testing.assert_allclose(found, network(repeated, action)[0], 1e-6)
+
+
 def test_equal_seeds_give_equal_weights_and_do_not_change_global_generators() -> None:
     np.random.seed(7)
     expected = np.random.RandomState(7).normal()

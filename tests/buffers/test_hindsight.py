@@ -166,6 +166,10 @@ def test_on_reset_discards_interrupted_episodes() -> None:
     accumulator.accumulate(step(0, 3), np.zeros(3, bool))
     with pytest.raises(ValueError, match="environments changed from 3 to 1: call on_reset"):
         accumulator.accumulate(step(0), np.zeros(1, bool))
+    pending = hindsight("final", steps=3)
+    pending.accumulate(step(5), np.zeros(1, bool))
+    pending.on_reset(np.ones(1, bool))
+    assert played(pending, 3).observation[:, 0].tolist() == [0, 1, 2] * 2
 
 
 def test_an_unknown_strategy_is_rejected() -> None:

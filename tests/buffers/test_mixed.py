@@ -10,8 +10,11 @@ from eagerly.buffers import (
     MixedBuffer,
     ProportionalSampler,
     ReplayBuffer,
+    SequenceLayout,
+    SequenceReplayBuffer,
     Transition,
 )
+from eagerly.buffers.episode_buffer import NONE
 
 
 def filled(buffer: ReplayBuffer, first: int, count: int) -> ReplayBuffer:
@@ -58,6 +61,15 @@ def test_the_ring_never_overwrites_the_data_and_both_are_restored() -> None:
     np.testing.assert_array_equal(restored.draw(2, 6).rows, buffer.draw(2, 6).rows)
     with pytest.raises(ValueError, match="the first rows must be the rows of the data, at most 10"):
         MixedBuffer(ReplayBuffer(10, 1, 1), ReplayBuffer(4, 1, 1), 0.5).restore_rows(12, parts[1])
+
+
+def test_episodes_begin_again_only_in_the_replay_buffer() -> None:
+    data, online = (SequenceReplayBuffer(9, SequenceLayout(1, 1, length=2)) for _ in range(2))
+    buffer, ones = MixedBuffer(data, online, 0.5), np.ones((1, 1))
+    for part in (data, buffer):
+        part.add(Transition(ones, ones, ones[0], ones[0], ones), np.zeros(1, bool))
+    buffer.on_reset(np.ones(1, bool))
+    assert [part.state()["last"].tolist() for part in (data, online)] == [[1], [NONE]]
 
 
 def test_feedback_reaches_the_sampler_of_each_row() -> None:

@@ -57,13 +57,13 @@ def test_scaling_requires_two_observations_and_constant_columns_are_only_shifted
 
 
 def test_a_floor_limits_how_much_small_columns_are_enlarged() -> None:
-    rows = np.array([[1.0, 7.0, 10.0], [1.4, 7.0, 20.0]])  # standard deviations 0.2, 0 and 5
+    rows = np.array([[10.0, 7.0, 1.0], [20.0, 7.0, 1.4]])  # standard deviations 5, 0 and 0.2
     whole = ObservationNormalization(3, floor=0.5)
     whole.update(rows)
     for made in (whole, whole.of_last(2)):
         made.sync()
-        # (1.4 - 1.2) / 0.5, (7 - 7) and (20 - 15) / 5
-        expected = np.array([0.4, 0.0, 1.0])[3 - made.scale.shape[0] :]
+        # (20 - 15) / 5, (7 - 7) and (1.4 - 1.2) / 0.5
+        expected = np.array([1.0, 0.0, 0.4])[3 - made.scale.shape[0] :]
         seen = rows[1:, 3 - made.scale.shape[0] :]
         np.testing.assert_allclose(made(seen).numpy(), [expected], rtol=1e-6, atol=1e-6)
 

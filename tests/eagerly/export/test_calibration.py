@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from eagerly.export import calibration
 from eagerly.export.calibration import calibrated, rescaled
+from eagerly.export.plan import ExportPlan
+from eagerly.export.ties import count_ties, without_ties
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
 from tests.eagerly.export.actors import NORMALIZED, network_of
 from tests.eagerly.export.drawn import EMBEDDING, acting, actor
 from tests.eagerly.policies.test_numpy_actor import built
+from tests.helpers import equal_weights
 
 SCALES = np.array([0.01, 1.0, 300.0])
 
@@ -78,6 +83,16 @@ def test_float32_moments_are_accurate_for_a_column_far_from_0() -> None:
     rows = np.random.default_rng(7).normal(size=(400, 3)) * [1.0, 1.0, 0.01] + far
     found, _ = rescaled(network, rows)
     np.testing.assert_allclose(NumpyActor(found)(rows), NumpyActor(network)(rows), atol=1e-5)
+
+
+def test_an_export_is_calibrated_on_scaled_observations_and_has_no_ties() -> None:
+    network, observations = network_of("normalized"), 100.0 * _spread_rows(4000)
+    own: Any = None  # the plan's run and policy, which the network does not depend on
+    requested = ExportPlan(own, own, network, own, "c", "int8", 0)
+    found = requested.quantize(observations)
+    expected = calibrated(network, NumpyActor(network).scaled(observations))
+    assert count_ties(expected) > count_ties(found) == 0
+    assert equal_weights(found.weights, without_ties(expected).weights)
 
 
 def test_mask_columns_are_not_rescaled() -> None:

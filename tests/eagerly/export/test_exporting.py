@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from eagerly import TD3, RunError, load_policy
-from eagerly.export import exporting, plan
+from eagerly.export import exporting, plan, verification
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
 from eagerly.export.model_card import model_card
@@ -483,6 +483,11 @@ def test_an_agent_is_exported_from_its_replay_buffer_without_an_environment(
         examples = file["observation"]
     assert np.array_equal(examples, buffer.layout.unpack(buffer.rows(0, 30)).observation)
     assert "custom training loop" in (made.path / "MODEL_CARD.md").read_text()
+    limits = dict.fromkeys(verification.ROUNDING_LIMIT, 0.0)
+    monkeypatch.setattr(verification, "ROUNDING_LIMIT", limits)
+    with pytest.raises(RunError, match="too much"):
+        export_policy(agent, buffer=buffer, format="c", precision="int8", out=tmp_path / "y")
+    assert not (tmp_path / "y").exists()
 
 
 def test_an_agent_requires_an_environment_or_its_buffer(out: Path) -> None:

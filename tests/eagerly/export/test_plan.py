@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from eagerly import RunError
+from eagerly.export import verification
 from eagerly.export.exporting import export_policy
 from eagerly.storage.files import RunFiles
 from tests.eagerly.export import surroundings
@@ -53,6 +54,7 @@ def test_an_environment_factory_must_be_passed_again(
     out: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(
         RunError, match=r"pass the factory again .*eagerly\.export_policy\(path, \.\.\., env="
@@ -61,7 +63,9 @@ def test_an_environment_factory_must_be_passed_again(
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
     work_here(monkeypatch, but="the exported policy")  # the child process needs `make_walk`
+    monkeypatch.setattr(verification, "loss", lambda *_: "the returns are lower")
     exported = export_policy(factory_run, format="c", out=made, episodes=1, **settings)
+    assert "the returns are lower" in caplog.messages
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3
     )

@@ -49,6 +49,7 @@ CACHES = shutil.ignore_patterns("__pycache__")
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
     (BOX, UNEVEN, {}),
+    (spaces.Box(-1e6, 1e6, (3,)), UNEVEN, NORMALIZED),
     (spaces.Box(-1, 1, (2, 2)), UNEVEN, NORMALIZED),
     (BOX, spaces.Box(-1, 1, (2, 1), np.float64), NORMALIZED | {"layer_norm": True}),
     (BOX, spaces.Discrete(4, start=2), {}),

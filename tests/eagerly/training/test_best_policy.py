@@ -20,6 +20,7 @@ from eagerly.training.evaluator import Evaluator
 from eagerly.training.summaries import BEST
 from tests.eagerly.training.test_callbacks import Diary, trained
 from tests.eagerly.training.test_trainer import _same
+from tests.helpers import equal_weights, small_agent
 from tests.small_runs import SMALL, TrainRun, scalars
 
 # With the other settings in `SMALL`, the first 50 steps are random, and the first update is made
@@ -37,6 +38,22 @@ def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
     assert policies.compare(200, -3.0)
     assert not policies.compare(300, -3.0)
     assert (policies.best_step, policies.best_return) == (200, -3.0)
+
+
+def test_the_weights_of_the_best_policy_are_restored() -> None:
+    agent = small_agent("td3")
+    agent.learner.updates = 1
+    policies = BestPolicyTracker(agent)
+    policies.compare(100, 5.0)
+    expected = policies.state()
+    for variable in agent.acting.trainable_variables:
+        variable.assign(variable.numpy() + 1.0)
+    policies = BestPolicyTracker(agent)
+    policies.restore(expected)
+    found = policies.state()["best"]
+    assert (found["step"], found["return"]) == (100, 5.0)
+    assert equal_weights(found["weights"], expected["latest"])
+    assert not equal_weights(found["weights"], policies.state()["latest"])
 
 
 def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import eagerly
 from eagerly import Trainer, open_run
 from eagerly.errors import RunError
 from eagerly.storage.checkpoint_reader import newest_checkpoint
+from eagerly.storage.files import RunFiles
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun, logged, train_in
 
@@ -38,6 +40,34 @@ def test_a_checkpoint_writes_only_new_data_and_the_newest_ones_are_kept(
     train(steps=330)
     assert names(run / "replay")[-1] == "000000000300-000000000330.npy"
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_all_parts_are_durable_before_the_manifest(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def noted(name: str) -> None:
+        original = getattr(RunFiles, name)
+
+        def call(files: RunFiles, path: str = "", *given: Any, **more: Any) -> Any:
+            found = original(files, path, *given, **more)
+            made.append(f"{name} {path}")
+            return found
+
+        monkeypatch.setattr(RunFiles, name, call)
+
+    for name in ("sync", "sync_folder", "write"):
+        noted(name)
+    train(steps=20)
+    folder = "checkpoints/000000000020-000000000000"
+    end = made.index(f"write {folder}/manifest.json")
+    synced = {
+        *(f"sync {folder}/networks.{part}" for part in ("index", "data-00000-of-00001")),
+        *(f"sync_folder {path}" for path in ("", "checkpoints", "replay", folder)),
+    }
+    assert synced <= {*made[:end]}
+    assert "sync_folder checkpoints" in made[end:]
 
 
 def test_overwritten_transitions_are_removed_once_no_checkpoint_needs_them(

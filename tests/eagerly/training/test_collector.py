@@ -220,13 +220,26 @@ def test_the_strategy_of_hindsight_comes_from_the_settings() -> None:
     found = []
     for strategy in ("final", "future", "episode"):
         goals = {} if strategy == "final" else {"hindsight_goals": 1}
-        _, buffer, collector = collector_of("Reach-v0", hindsight=strategy, **goals)
+        settings = {"hindsight": strategy, "discount": 0.9, **goals}
+        agent, buffer, collector = collector_of("Reach-v0", **settings)
         for _ in range(40):
             collector.collect()
         found.append(buffer.rows(0, buffer.added))
+        discounts = agent.layout.unpack(found[-1]).discount
+        assert np.isin(discounts, np.float32([0.0, 0.9])).all()
         collector.close()
     assert len({rows.shape for rows in found}) == 1
     assert len({rows.tobytes() for rows in found}) == 3
+
+
+def test_goals_of_hindsight_are_drawn_with_the_seed_of_the_run() -> None:
+    generators = []
+    for seed in (0, 0, 1):
+        _, _, collector = collector_of("Reach-v0", seed, hindsight="future")
+        collector.collect()
+        generators.append(collector.state()["accumulator"]["generator"])
+        collector.close()
+    assert generators[0] == generators[1] != generators[2]
 
 
 @pytest.mark.parametrize("settings", [{"n_step": 4}, {"hindsight": "final", "n_step": 4}])
@@ -291,6 +304,9 @@ def test_an_action_that_the_environment_replaced_is_stored(
     executed = np.concatenate([rollout.executed for rollout in rollouts]).reshape(-1, 1)
     expected = (executed / 2).clip(-0.25, 0.25)[count : len(actions)]
     np.testing.assert_allclose(actions[count:], expected, 1e-6)
+    if memory:  # the policy receives the executed action as well
+        acted = collector.state()["behavior"]["episodes"]["actions"]
+        np.testing.assert_array_equal(acted, actions[-1:])
 
 
 @pytest.mark.parametrize(

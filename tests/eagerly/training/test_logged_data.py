@@ -61,6 +61,8 @@ def test_a_run_continues_exactly_without_the_file(
     buffer = straight.buffer
     data = buffer.data if isinstance(buffer, MixedBuffer) else buffer
     assert data.added == len(data) == rows
+    if "offline" in settings:
+        assert straight.updates == 3  # one per 100 steps
     if "data_share" in settings:
         assert straight.buffer._of_data == 4  # a quarter of a batch
     assert (
@@ -91,7 +93,10 @@ def test_the_buffer_contains_the_logged_transitions(train: TrainRun, tmp_path: P
         timeouts=ends[1],
     )
     settings = {"data": str(tmp_path / "data.npz"), "offline": True, "n_step": 1, "steps": 1}
-    buffer = train(**settings, discount=0.9, normalize_observations=True).buffer
+    trainer = train(**settings, discount=0.9, normalize_observations=True)
+    buffer, moments = trainer.buffer, trainer.agent.normalization.moments
+    assert moments.count == 6
+    np.testing.assert_allclose(moments.mean, observations.mean(axis=0), 1e-5)
     found = buffer.layout.unpack(buffer.rows(0, buffer.added))
     discounts = [0.9, 0.9, 0.0, 0.9, 0.9, 0.9]
     for part, expected in zip(

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import LoopCheckpoints, RunError, Transition
+from eagerly import TD3, LoopCheckpoints, RunError, Transition
 from eagerly.errors import UsageError
 from eagerly.replay import Saved
 from eagerly.storage import checkpoint_writer
+from eagerly.storage.event_log import EventLog
+from eagerly.storage.lock import RunLock
 from tests.helpers import equal_weights, random_transitions, shared_agent, weights_of
 
 COUNT = 2
@@ -125,6 +128,45 @@ def test_episodes_that_begin_again_keep_nothing_pending(tmp_path: Path) -> None:
     assert loop.behavior.exploration.step == 5
 
 
+def test_rows_of_episodes_that_begin_again_are_not_continued(tmp_path: Path) -> None:
+    Loop(tmp_path, **LOOPS["memory"]).run(10).saved().close()
+    loop = Loop(tmp_path, **LOOPS["memory"]).restored(False, True)
+    first, second = loop.buffer.state()["last"].tolist()
+    assert first >= 0 > second
+
+
+def test_without_a_checkpoint_no_points_are_removed(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    log.add(5)
+    log.sync()
+    (path,) = tmp_path.glob("events*")
+    before = path.read_bytes()
+    assert Loop(tmp_path).restored().steps == 0
+    assert path.read_bytes() == before
+
+
+def test_a_save_waits_for_a_training_call_and_checks_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(tmp_path).run(10)
+    with loop.agent.lock:
+        thread = threading.Thread(target=loop.saved)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert not list(tmp_path.glob("checkpoints/*"))
+    thread.join()
+    assert len(list(tmp_path.glob("checkpoints/*"))) == 1
+
+    def taken(_: RunLock) -> None:
+        raise OSError("another process is now training in this run directory")
+
+    monkeypatch.setattr(RunLock, "check", taken)
+    with pytest.raises(OSError, match="another process"):
+        loop.run(20).saved()
+    assert len(list(tmp_path.glob("checkpoints/*"))) == 1
+
+
 def test_an_episode_saved_between_act_and_observe_cannot_continue(tmp_path: Path) -> None:
     loop = Loop(tmp_path).run(10)
     loop.behavior.act(loop.plants._rows)
@@ -172,6 +214,23 @@ def _fewer_steps(path: Path) -> object:
     return Loop(path).restored().checkpoints.save(9)
 
 
+def _equal_steps(path: Path) -> object:
+    loop = Loop(path).restored()
+    loop.buffer.add(random_transitions(1))
+    return loop.saved()
+
+
+def _other_spaces(path: Path) -> object:
+    loop = Loop(path)
+    box = gymnasium.spaces.Box(-1.0, 1.0, (7,))
+    loop.checkpoints._agent = TD3(box, box, loop.agent.config)
+    return loop.restored()
+
+
+def _another_seed(path: Path) -> object:
+    return Loop(path, seed=1).restored()
+
+
 def _filled_buffer(path: Path) -> object:
     return Loop(path).run(2).restored()
 
@@ -184,6 +243,9 @@ def _without_accumulator(path: Path) -> object:
 MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "save without restore": (_another_save, "contains checkpoints: call restore first"),
     "fewer steps": (_fewer_steps, "steps must increase from save to save; got 9 after 10"),
+    "equal steps": (_equal_steps, "steps must increase from save to save; got 10 after 10"),
+    "other spaces": (_other_spaces, r"contains the agent .*TD3 with the spaces .*; got .*TD3 with"),
+    "another seed": (_another_seed, "was saved with other settings; got seed 1 instead of 0"),
     "filled buffer": (_filled_buffer, "the buffer must be empty"),
     "missing components": (_without_accumulator, r"behavior, accumulator, plants .*; got none"),
     "another setting": (

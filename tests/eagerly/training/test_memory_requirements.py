@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import psutil
 import pytest
 
-from eagerly import RunError
+from eagerly import RunError, open_run
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import RowLayout
 from eagerly.storage.config import RunConfig
@@ -50,6 +51,19 @@ def test_without_a_container_limit_the_machines_memory_is_available(
             group(tmp_path, limit, 5, 5)
         found = memory_requirements.available_memory()
         assert found == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+
+
+def test_networks_need_memory_for_targets_and_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(None, "td3", {"env": "Pendulum-v1", "hidden_sizes": (64, 32)})
+    env = gymnasium.make("Pendulum-v1")
+    given = run, (env.observation_space, env.action_space)
+    # An actor and two critics, each with a target and two moments, in float32.
+    needed = 3 * 4 * 4 * 64 * 32
+    monkeypatch.setattr(memory_requirements, "available_memory", lambda: needed)
+    memory_requirements.check_networks_and_processes(*given)
+    monkeypatch.setattr(memory_requirements, "available_memory", lambda: needed - 1)
+    with pytest.raises(RunError, match="reduce them"):
+        memory_requirements.check_networks_and_processes(*given)
 
 
 @pytest.mark.parametrize(

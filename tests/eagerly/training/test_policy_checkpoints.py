@@ -227,7 +227,7 @@ def test_an_impossible_state_is_rejected(name: str, value: Any) -> None:
 
 
 def test_an_endless_episode_stops_the_run_and_names_the_option() -> None:
-    play, half = Play(checkpoints_of()), LONGEST_EPISODE // 2
+    play, half = Play(checkpoints_of(), environments=2), LONGEST_EPISODE // 2
     play.steps([], half, 0)
     play.steps([(0, 0, 1.0)], 1, 0)
     play.steps([], half, 0)

@@ -38,8 +38,9 @@ def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **setting
 def test_groups_and_rounds_collect_the_same_rows_as_joint_single_steps(
     noise: str, groups: int, steps: int
 ) -> None:
-    _, one, alone = collector_of(exploration=noise)
-    _, other, collector = collector_of(groups, steps, exploration=noise)
+    agent, one, alone = collector_of(exploration=noise, normalize_observations=True)
+    more = {"exploration": noise, "normalize_observations": True}
+    another, other, collector = collector_of(groups, steps, **more)
     owing = []
     while alone.steps < 4 * 12:
         alone.collect()
@@ -55,6 +56,46 @@ def test_groups_and_rounds_collect_the_same_rows_as_joint_single_steps(
     np.testing.assert_allclose(other.rows(0, other.added), rows, rtol=1e-5, atol=1e-6)
     random = np.abs(rows - other.rows(0, other.added))[: 4 * 3].max()
     assert random == 0
+    assert agent.normalization.moments.count == 4 * 12
+    for name, value in agent.normalization.moments.state().items():
+        np.testing.assert_allclose(another.normalization.moments.state()[name], value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"], ids=["groups", "together"])
+def test_noise_and_discounted_returns_restart_in_lost_episodes(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"exploration": "ornstein_uhlenbeck", "normalize_rewards": True}
+    settings["memory"], kept = memory, [True, False, True, True]
+    *_, collector = collector_of(int(memory == "none"), **settings)
+    for _ in range(5):
+        collector.collect()
+    state = collector.state()
+    observations = state["environments"]["observations"].copy()
+    observations[1] += 1.0  # environment 1 cannot return to this observation
+    state["environments"]["observations"] = observations
+    *_, other = collector_of(int(memory == "none"), **settings)
+    other.restore(state)
+    behavior = other.state()["behavior"]
+    assert behavior["exploration"]["process"].any(axis=1).tolist() == kept
+    assert behavior["returns"]["returns"].astype(bool).tolist() == kept
+
+    name = "step" if memory == "gru" else "rollout"
+    original = getattr(collector.environments, name)
+
+    def losing(*given: Any) -> Any:
+        found = original(*given)
+        collector.environments.lost = ~np.array(kept)
+        return found
+
+    monkeypatch.setattr(collector.environments, name, losing)
+    rewards = collector.collect().rewards[0]
+    behavior = collector.state()["behavior"]
+    if memory == "none":  # the lost group has restarted its noise before this step
+        assert (behavior["returns"]["returns"] == rewards).tolist() == [not each for each in kept]
+    else:
+        assert behavior["exploration"]["process"].any(axis=1).tolist() == kept
+        assert behavior["returns"]["returns"].astype(bool).tolist() == kept
 
 
 def test_the_policy_is_called_per_group_and_fixed_within_a_round() -> None:

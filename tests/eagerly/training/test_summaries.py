@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from eagerly import Trainer, open_run
+from eagerly.training.summaries import Summaries
 from tests.small_runs import SMALL, TrainRun, scalars
 
 
@@ -61,6 +62,13 @@ def test_the_dashboard_lists_only_active_settings(train: TrainRun, tmp_path: Pat
     acting = {"gumbel_temperature", "encoder_units", "ignore_entries", "shared_gradient"}
     assert acting <= set(session.hparams) <= columns
     assert not {"memory_units", "random_shift"} & columns
+
+
+def test_points_are_means_of_all_values() -> None:
+    summaries, nothing = Summaries(open_run(None, "td3", SMALL).config), cast(Any, None)
+    for values in ([1.0, 3.0], [6.0]):
+        summaries.on_update(nothing, {"loss": np.array(values)})
+    assert summaries.state() == {"sums": {"loss": [10.0, 3]}}
 
 
 def test_the_best_return_never_falls(train: TrainRun, tmp_path: Path) -> None:

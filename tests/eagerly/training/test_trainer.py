@@ -9,6 +9,7 @@ import json
 import shutil
 import signal
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError, UsageError
 from eagerly.export.played_episodes import play_episodes
 from eagerly.settings import flag_name
+from eagerly.state import flatten_state
 from eagerly.storage.checkpoint_reader import resumable_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import RESUMABLE, RunConfig
@@ -130,7 +132,9 @@ def test_evaluation_does_not_affect_training(train: TrainRun, straight: Trainer)
 
 
 def test_the_best_policy_is_kept(train: TrainRun, tmp_path: Path) -> None:
-    settings = {"evaluate_every_steps": 100, "keep_checkpoints": 1, "actor_learning_rate": 0.03}
+    settings: dict[str, Any] = {"evaluate_every_steps": 100, "keep_checkpoints": 1}
+    settings |= {"actor_learning_rate": 0.03}
+    settings |= {"evaluation_episodes": 2, "env_kwargs": {"max_episode_steps": 50}}
     trainer = train(steps=500, **settings)
     with trainer.run.evaluations_path.open() as file:
         rows = [row for row in csv.DictReader(file) if int(row["updates"])]
@@ -152,8 +156,9 @@ def _same(one: Trainer, other: Trainer) -> None:
     np.testing.assert_array_equal(
         one.buffer.rows(start, one.buffer.added), other.buffer.rows(start, other.buffer.added)
     )
-    best = [(t.policies.best_step, t.policies.best_return) for t in (one, other)]
-    assert (one.steps, one.updates, best[0]) == (other.steps, other.updates, best[1])
+    (kept, weights), expected = (flatten_state(t.policies.state()) for t in (one, other))
+    assert (one.steps, one.updates, kept) == (other.steps, other.updates, expected[0])
+    assert equal_weights(weights, expected[1])
     tables = [t.run.evaluations_path for t in (one, other)]
     assert [t.exists() for t in tables] in ([True, True], [False, False])
     if tables[0].exists():
@@ -299,7 +304,9 @@ def test_timed_checkpoints_are_written_during_long_evaluations(
     ]
     for manifest in found[3:]:  # simulates a kill during the evaluation
         shutil.rmtree(tmp_path / "parts" / manifest.folder)
-    _same(train("parts", steps=300, checkpoint_every_minutes=10.0), straight)
+    resumed = train("parts", steps=300, checkpoint_every_minutes=10.0)
+    assert 300.0 < resumed.checkpoints.deadline - time.monotonic() <= 600.0
+    _same(resumed, straight)
 
 
 def test_a_checkpoint_written_by_a_callback_within_a_round_resumes_exactly(
@@ -754,7 +761,8 @@ def test_an_override_restarts_the_search_for_the_best_policy(
     train: TrainRun, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    before = train(steps=200, stop_at_return=1e9)
+    before = train(steps=150, stop_at_return=1e9)
+    assert before.policies.best_step == 150
     # No checkpoint follows this override, as if the process had been killed.
     Trainer(open_run(run, None, {"activation": "tanh", "steps": 220}, override=True)).close()
     assert (summary(run).best, summary(run).score) == (None, None)

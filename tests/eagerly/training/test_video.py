@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
+import gymnasium
 import imageio.v2 as imageio
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from eagerly.environments import choose_renderer
 from eagerly.environments.factory import EnvironmentMaker, environment_maker
 from eagerly.errors import RunError
 from eagerly.training import video
+from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.video import Camera
 from tests import toys
 from tests.helpers import ROOT
@@ -282,9 +284,17 @@ def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_
 
 
 def test_training_videos_are_written_at_their_steps(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=120, video_every_steps=60, env_kwargs=SHORT)
+    settings = {"evaluation_seed": 3, "evaluation_steps_limit": 20, "env_kwargs": SHORT}
+    train(steps=120, video_every_steps=60, **settings)
     names = sorted(path.name for path in (tmp_path / "run" / "videos").iterdir())
     assert names == ["step-000000000060.mp4", "step-000000000120.mp4"]
+    first, *rest = pictures(tmp_path / "run" / "videos" / names[1])
+    assert len(rest) == 20
+    env, apart = gymnasium.make("Pendulum-v1", render_mode="rgb_array"), []
+    for seed in (*evaluation_seeds(3, 2), evaluation_seeds(4, 1)[0]):
+        env.reset(seed=seed)
+        apart.append(np.abs(env.render() - first.astype(float)).mean())
+    assert apart[0] < 0.5 * min(apart[1:])
     events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
     shown = events.Tensors("evaluation/video")
     assert [event.step for event in shown] == [60, 120]
