@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-quick test-long lint format typecheck check docs dist bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
+.PHONY: help install train test test-quick test-long lint format typecheck check docs dist bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray test-extras clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -191,6 +191,14 @@ test-export:  ## Export policies and run the exports, with the runtimes of the e
 	build/export/bin/python -m pip install --quiet --upgrade pip
 	build/export/bin/python -m pip install --quiet --editable '.[export]' pytest
 	build/export/bin/python -m pytest -m '' tests/eagerly/export $(ARGS)
+
+test-extras:  ## Test PyTorch models, experiment trackers and Minari data, in a separate environment
+	$(PYTHON) -m venv build/extras
+	build/extras/bin/python -m pip install --quiet --upgrade pip
+	build/extras/bin/python -m pip install --quiet --editable '.[torch,wandb,mlflow]' minari pytest dm-sonnet
+	build/extras/bin/python -m pytest -m '' tests/agents/test_torch_models.py tests/benchmarks/test_torch_td7.py \
+	    tests/scripts/test_own_models.py tests/eagerly/training/test_recording.py \
+	    tests/eagerly/training/test_trackers.py $(ARGS)
 
 clean:  ## Remove .venv, build/ and caches; runs stay
 	rm -rf $(VENV) build .src/*.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -123,8 +123,9 @@ def test_stacks_that_do_not_shift_are_rejected() -> None:
     other = step.next_observation.copy()
     other[0, 3] += 1 if other[0, 3] < 255 else -1
     buffer = PixelReplayBuffer(100, LAYOUT)
-    with pytest.raises(ValueError, match="stacked frames must shift by one per step"):
-        buffer.add(step._replace(next_observation=other), np.array([False]))
+    for ended in (False, True):  # a truncation needs its next observation
+        with pytest.raises(ValueError, match="stacked frames must shift by one per step"):
+            buffer.add(step._replace(next_observation=other), np.array([ended]))
     first = step.observation.copy()
     first[0, 3] += 1 if first[0, 3] < 255 else -1
     with pytest.raises(ValueError, match="must repeat its first frame"):
@@ -153,6 +154,7 @@ def test_a_changed_number_of_environments_is_rejected() -> None:
 def test_a_capacity_that_is_too_small_is_rejected() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 16 for 1 environments"):
         PixelReplayBuffer(15, LAYOUT).add(_step(), np.array([False]))
+    PixelReplayBuffer(16, LAYOUT).add(_step(), np.array([False]))
 
 
 def test_samples_are_correct_after_the_number_of_environments_decreased() -> None:

@@ -205,6 +205,11 @@ def test_invalid_draws_and_weights_are_rejected(sampler: Fixed, message: str) ->
         fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4]).draw(1, 2)
 
 
+def test_a_weight_may_be_0() -> None:
+    buffer = fed(ReplayBuffer(10, 2, 1, sampler=Fixed([[0, 1]], np.float32([[1, 0]]))), [4])
+    assert buffer.draw(1, 2).weights.tolist() == [[1, 0]]
+
+
 def test_per_row_must_be_a_tuple() -> None:
     sampler = ByPriority()
     sampler.per_row = "td_error"  # type: ignore[assignment]

@@ -43,7 +43,7 @@ def test_rounding_never_finds_an_index_whose_value_is_zero() -> None:
 def test_sums_depend_only_on_the_stored_values_bit_for_bit() -> None:
     random = np.random.default_rng(1)
     tree, values = SumTree(), np.zeros(300)
-    for size in (1, 7, 300, 2000):
+    for size in (2000, 300, 7, 1):
         places, new = random.integers(0, 300, size), random.random(size)
         tree.write(places, new)
         values[places] = new

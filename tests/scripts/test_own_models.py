@@ -21,7 +21,8 @@ FLAGS = [
 ]
 
 
-COMMANDS = re.findall(r"^eagerly train (td3 --env Pendulum.*) --steps 10000$", PAGE, re.M)
+JOINED = PAGE.replace("\\\n", "")
+COMMANDS = re.findall(r"^eagerly train (td3 --env Pendulum.*) --steps 10000$", JOINED, re.M)
 
 
 @pytest.mark.long
