@@ -443,7 +443,7 @@ class Agent(Algorithm, Saved):
         `observations/...` and `rewards/...`.
         """
         with self.lock:
-            weights = {name: variable.numpy() for name, variable in self._weights().items()}
+            weights = {n: np.asarray(each.numpy()) for n, each in self._weights().items()}
             return weights | self._statistics.arrays()
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:

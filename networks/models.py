@@ -102,7 +102,8 @@ def check_same(saved: Mapping[str, str], own: Mapping[str, str]) -> None:
 
 def weights_by_path(model: Model) -> dict[str, np.ndarray]:
     """Returns copies of a model's weights by path, as `assign_weights` expects them."""
-    return {variable.path: variable.numpy() for variable in model.variables}
+    # TensorFlow returns a number, not an array, for a variable of shape ().
+    return {variable.path: np.asarray(variable.numpy()) for variable in model.variables}
 
 
 def count_parameters(model: Model) -> int:

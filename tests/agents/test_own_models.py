@@ -711,7 +711,7 @@ class Mixed(tf.Module):
         constraint = keras.constraints.MaxNorm(0.01, axis=None)
         self.first = keras.layers.Dense(4, "relu", kernel_constraint=constraint)
         self.last = keras.layers.Dense(2)
-        self.scale = tf.Variable(tf.ones(2), name="scale")
+        self.scale = tf.Variable(1.0, name="scale")
 
     @property
     def variables(self) -> Any:
@@ -729,6 +729,9 @@ def test_all_variables_that_a_module_lists_are_trained_within_their_constraints(
     after = {variable.path: variable.numpy() for variable in agent.acting.variables}
     assert all((before[path] != after[path]).any() for path in before)
     assert np.linalg.norm(after["dense/kernel"]) <= 0.01 + 1e-6
+    # A checkpoint can store arrays only, even for a variable of shape ().
+    for weights in (agent.policy_weights(), agent.get_weights()):
+        assert all(isinstance(values, np.ndarray) for values in weights.values())
 
 
 class Embedded(keras.Model):
