@@ -114,6 +114,16 @@ def test_exploration_mixes_sampled_and_uniform_choices() -> None:
     assert not drawn[:, 2].any()
 
 
+def test_each_choice_is_explored_independently() -> None:
+    agent = agent_of("td3", MultiDiscrete([2, 2]), exploration_epsilon=0.5)
+    scores = np.tile(np.log(np.float32([0.999, 0.001, 0.999, 0.001])), (20_000, 1))
+    drawn = agent.behavior().exploration.explored(scores)
+    first, second = drawn[:, 0], drawn[:, 2]
+    shares = [first.mean(), second.mean(), (first * second).mean()]
+    one = 0.5 * 0.999 + 0.5 * 0.5
+    np.testing.assert_allclose(shares, [one, one, one**2], atol=0.02)
+
+
 # --- learning ---------------------------------------------------------------------------------
 
 

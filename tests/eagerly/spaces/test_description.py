@@ -10,6 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, OneOf, Sequence, Text, Tuple
 
 from eagerly.spaces import first_not_finite, outside, text_of
+from eagerly.spaces.description import first_outside
 
 SMALL = Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32))
 LARGE = Box(-np.arange(1, 22, dtype=np.float32), np.full(21, 0.5, np.float32))
@@ -58,6 +59,25 @@ def test_the_first_part_outside_its_space_is_found(value: Any, path: str | None)
     found = outside(NESTED, value)
     assert (found and found[0]) == path
     assert (found is None) == NESTED.contains(value)
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "text"),
+    [
+        (SMALL, [1.0, 4.0], None),
+        (SMALL, [-1.5, 4.5], "index 0 is -1.5, outside [-1.0, 1.0] (1 more outside)"),
+        (SMALL, [0.0, 5.0], "index 1 is 5.0, outside [0.0, 4.0]"),
+        (SMALL, [0.0, np.nan], "index 1 is nan, outside [0.0, 4.0]"),
+        (MultiDiscrete([2, 3], start=[0, 1]), [1, 3], None),
+        (MultiDiscrete([2, 3], start=[0, 1]), [0, 1], None),
+        (MultiDiscrete([2, 3], start=[0, 1]), [1, 4], "index 1 is 4, outside [1, 3]"),
+        (Discrete(3), 5, None),  # has no single numbers to describe
+    ],
+)
+def test_the_first_number_outside_its_bounds_is_described(
+    space: gymnasium.Space[Any], value: Any, text: str | None
+) -> None:
+    assert first_outside(space, np.array(value)) == text
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,13 @@ def test_spaces_are_restored_from_json(space: gymnasium.Space[Any]) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"Sphere": 3}, {"Discrete": [10**9, 0]}, {"Discrete": [3, 0, "float32"]}, {"Box": [[0]]}],
+    [
+        *({}, {"Sphere": 3}, {"Discrete": [3, 0, "float32"]}, {"Box": [[0]]}),
+        # These would need gigabytes.
+        *({"Discrete": [10**9, 0]}, {"MultiBinary": 10**10}, {"MultiBinary": [10**5, 10**5]}),
+        {"MultiDiscrete": [[10**9, 2], [0, 0]]},
+        {"Box": [[10**5, 10**5], "float32", "0.0", "1.0"]},
+    ],
 )
 def test_invalid_json_is_rejected(document: dict[str, Any]) -> None:
     with pytest.raises((ValueError, IndexError)):
