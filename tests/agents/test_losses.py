@@ -76,11 +76,9 @@ def test_actor_loss_increases_the_values(run: Callable) -> None:
 
 
 def test_metrics_leave_out_padding() -> None:
-    values, mask = (
-        tf.constant([[1.0, 5.0, 99.0], [9.0, 9.0, 9.0]]),
-        tf.constant([True, True, False]),
-    )
-    found = critic_metrics(tf.ones(()), values, tf.constant([2.0, 4.0, 99.0]), mask)
+    mask = tf.constant([True, True, False])
+    values, target = tf.constant([[1.0, 5.0, 99.0], [9.0, 9.0, 9.0]]), tf.constant([2.0, 4.0, 99.0])
+    found = critic_metrics(tf.ones(()), values, target, mask)
     assert {name: float(value) for name, value in found.items()} == {
         "losses/critic": 1.0,
         "values/mean": 3.0,

@@ -38,9 +38,9 @@ def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **setting
 def test_groups_and_rounds_collect_the_same_rows_as_joint_single_steps(
     noise: str, groups: int, steps: int
 ) -> None:
-    agent, one, alone = collector_of(exploration=noise, normalize_observations=True)
-    more = {"exploration": noise, "normalize_observations": True}
-    another, other, collector = collector_of(groups, steps, **more)
+    settings: dict[str, Any] = {"exploration": noise, "normalize_observations": True}
+    agent, one, alone = collector_of(**settings)
+    another, other, collector = collector_of(groups, steps, **settings)
     owing = []
     while alone.steps < 4 * 12:
         alone.collect()

@@ -132,9 +132,9 @@ def test_evaluation_does_not_affect_training(train: TrainRun, straight: Trainer)
 
 
 def test_the_best_policy_is_kept(train: TrainRun, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"evaluate_every_steps": 100, "keep_checkpoints": 1}
-    settings |= {"actor_learning_rate": 0.03}
-    settings |= {"evaluation_episodes": 2, "env_kwargs": {"max_episode_steps": 50}}
+    settings: dict[str, Any] = {"evaluate_every_steps": 100, "evaluation_episodes": 2}
+    settings |= {"keep_checkpoints": 1, "actor_learning_rate": 0.03}
+    settings |= {"env_kwargs": {"max_episode_steps": 50}}
     trainer = train(steps=500, **settings)
     with trainer.run.evaluations_path.open() as file:
         rows = [row for row in csv.DictReader(file) if int(row["updates"])]
