@@ -101,6 +101,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename sb3-td3 "TD3, Stable-Baselines3" -o docs/pictures/learning.png
 	$(PLOT) $(foreach env,HalfCheetah Hopper,$(foreach agent,td7 td3,$(LEARNING)/$(agent)-$(env)-v5-*.csv)) \
 	    --until 100000 --rename td7 TD7 --rename td3 TD3 -o docs/pictures/td7.png
+	$(PLOT) $(LEARNING)/td7-long-*.csv $(LEARNING)/td3-million-Hopper-v5-*.csv --until 300000 \
+	    --rename td7-long TD7 --rename td3-million TD3 -o docs/pictures/td7-hopper.png
 	$(PLOT) $(LEARNING)/td7-efficient-*-v5-[5-9].csv $(LEARNING)/td3-Humanoid-v5-*.csv \
 	    $(LEARNING)/td3-million-[!H]*.csv $(LEARNING)/td3-million-H[ao]*.csv --until 100000 \
 	    --rename td7-efficient "TD7, efficient" --rename td3-million TD3 --rename td3 TD3 \

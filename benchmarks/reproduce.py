@@ -62,8 +62,8 @@ def main(
     All parts together take about 100 core-hours, 40 of them for million. Run the same command again
     to resume after an interruption. Each completed run writes a table of its evaluations to the
     output folder. At the end, the gates of the selected parts are checked and printed. The exit
-    code is 1 if one of them fails, or if it cannot be decided because runs are missing. If no run
-    of any part is missing, all gates are written to gates.md.
+    code is 1 if one of them fails, or if it cannot be decided because runs are missing. If all
+    gates of all parts can be decided, they are written to gates.md.
     """
     from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table
     from eagerly.benchmarks.measuring import peers_python

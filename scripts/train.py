@@ -93,7 +93,7 @@ class _Commands(AgentCommands):
             context_settings={"allow_extra_args": True},  # `_train` reports them
             params=list(options),
             callback=lambda **values: _train(agent, **values),
-            help=f"Train {agent.upper()}. The same command resumes the run.",
+            help=f"Train {agent.upper()}. With --run-dir, the same command resumes the run.",
             short_help=f"Train {agent.upper()}.",
             examples=[f"{command('train.py', agent)} {words}" for words in config.EXAMPLES],
         )
