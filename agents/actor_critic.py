@@ -6,6 +6,7 @@ from typing import Any
 
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
+from eagerly.networks.custom import CustomModel
 
 
 def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
@@ -23,7 +24,8 @@ def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
     models = builder.models()
     copies: Any = builder.models("_target") if targets else (None, None)
     for model in models:
-        builder.check_mode(model)
+        if isinstance(model, CustomModel):
+            model.check_mode(config.mode)
     rates = config.actor_learning_rate, config.critic_learning_rate
     learned = _learned(*models, config.shared_gradient)
     return Modules(

@@ -20,11 +20,7 @@ from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.outputs import outputs_of
-from eagerly.agents.persistence import (
-    VariableCheckpoint,
-    check_loadable,
-    check_weights,
-)
+from eagerly.agents.persistence import VariableCheckpoint, check_loadable, check_weights
 from eagerly.agents.replicas import Replicas
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
@@ -264,6 +260,7 @@ class Agent(Algorithm, Saved):
 
         Raises:
             TypeError: If `sampler` returns None or a sampler that this kind of buffer cannot use.
+            ValueError: If the capacity or the seed is out of range.
         """
         if not isinstance(seed, np.random.SeedSequence):
             seed = np.random.SeedSequence(whole_number("seed", seed))
@@ -423,8 +420,8 @@ class Agent(Algorithm, Saved):
             ValueError: If a custom factory returns the same variables again.
         """
         found = self.Builder(self.config, *self._spaces, seed=self.seed).policy_actor()
-        own = {id(variable.value) for variable in self.acting.variables}
-        if any(id(variable.value) in own for variable in found.variables):
+        ids = {id(variable.value) for variable in self.acting.variables}
+        if any(id(variable.value) in ids for variable in found.variables):
             raise ValueError(
                 f"the factory of {self.acting.name} returned the same variables in a second call: "
                 "create new ones in every call"
@@ -479,9 +476,9 @@ class Agent(Algorithm, Saved):
             The values of each metric, one for each update that returned the metric.
 
         Raises:
-            ValueError: If the buffer is empty or has another layout; if observations or rewards are
-                normalized but have no statistics yet; if targets would have to be copied during the
-                call (see `Learner.check_call`).
+            ValueError: If `updates` is not an integer of at least 1; if the buffer is empty or has
+                another layout; if observations or rewards are normalized but have no statistics
+                yet; if targets would have to be copied during the call (see `Learner.check_call`).
             FloatingPointError: If a metric is NaN or infinite. The message names the metric and the
                 update.
         """

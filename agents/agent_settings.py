@@ -137,15 +137,15 @@ _QUANTIZES = (
 
 
 def _check_models(config: AgentSettings) -> None:
-    own = [name for name in ("actor", "critic", "models") if getattr(config, name)]
-    if "models" in own and len(own) > 1:
-        raise ValueError(f"models already creates actor and critics: remove {own[0]}")
-    if "models" in own and config.critic_entries:
+    custom = [name for name in ("actor", "critic", "models") if getattr(config, name)]
+    if "models" in custom and len(custom) > 1:
+        raise ValueError(f"models already creates actor and critics: remove {custom[0]}")
+    if "models" in custom and config.critic_entries:
         raise ValueError(
             "critic_entries requires separate factories: models creates actor and critics from the "
             "same observations, so set actor and critic instead"
         )
-    if own and config.memory != NO_MEMORY:
+    if custom and config.memory != NO_MEMORY:
         raise ValueError(f"memory must be none with custom networks; got {config.memory}")
 
 

@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from eagerly.agents import losses
 from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.agent_settings import LAP
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Modules
-from eagerly.agents.replay_factory import make_accumulator, make_sampler, select_critic_loss
+from eagerly.agents.replay_factory import huber, make_accumulator, make_sampler
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
@@ -56,7 +58,8 @@ class Algorithm:
 
         See `losses.critic_loss` for the arguments.
         """
-        return select_critic_loss(self.config)(values, target, mask, weight)
+        is_huber = self.config.sampling == LAP  # whose priorities are derived for Huber losses
+        return losses.critic_loss(values, target, mask, weight, huber if is_huber else tf.square)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Runs one update of the modules.
@@ -134,12 +137,12 @@ def _wrong_signature(kind: type, error: Exception) -> str:
     classes = [each for each in kind.__mro__ if inspect.isfunction(vars(each).get(name))]
     if not found or len(classes) < 2:
         return ""
-    own, base = (vars(each)[name] for each in classes[:2])
+    override, base = (vars(each)[name] for each in classes[:2])
     expected = inspect.signature(base).parameters
     try:
-        inspect.signature(own).bind(*expected)
+        inspect.signature(override).bind(*expected)
     except TypeError:
-        code = inspect.unwrap(own).__code__
+        code = inspect.unwrap(override).__code__
         required = ", ".join(str(each.replace(annotation=each.empty)) for each in expected.values())
         return (
             f"{classes[0].__name__}.{name} ({short_path(code.co_filename)}:{code.co_firstlineno}) "

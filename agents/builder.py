@@ -21,7 +21,7 @@ from eagerly.networks import (
     MemoryActor,
     ObservationNormalization,
 )
-from eagerly.networks.custom import CustomActor, CustomCritic, CustomModel
+from eagerly.networks.custom import CustomActor, CustomCritic
 from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
@@ -42,8 +42,7 @@ class ModelBuilder:
         seed: Seed of the initial weights.
 
     Attributes:
-        config: The settings.
-        seed: Seed of the initial weights.
+        config, seed: As given.
         spaces: The observation and action spaces, as given.
         observations, actions: The layouts of the spaces.
     """
@@ -77,7 +76,14 @@ class ModelBuilder:
     @cached_property
     def normalization(self) -> ObservationNormalization | None:
         """Normalizes observations `[B, O]` for all networks; None if the settings disable it."""
-        return self.new_normalization()
+        if not self.config.normalize_observations:
+            return None
+        return ObservationNormalization(
+            self.observations.size,
+            scalable=self.observations.scalable,
+            dtype=self.config.variable_dtype,
+            floor=self.config.normalization_floor,
+        )
 
     @cached_property
     def columns(self) -> LastColumns | None:
@@ -86,17 +92,6 @@ class ModelBuilder:
             return None
         return LastColumns(
             self.observations.actor.size, self.normalization, self.config.variable_dtype
-        )
-
-    def new_normalization(self) -> ObservationNormalization | None:
-        """Creates a separate observation normalization, or None if the settings disable it."""
-        if not self.config.normalize_observations:
-            return None
-        return ObservationNormalization(
-            self.observations.size,
-            scalable=self.observations.scalable,
-            dtype=self.config.variable_dtype,
-            floor=self.config.normalization_floor,
         )
 
     def models(self, suffix: str = "") -> tuple[Model, CriticModel]:
@@ -114,15 +109,6 @@ class ModelBuilder:
         if is_shared and config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder(self.observations, self.normalization)
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
-
-    def check_mode(self, model: Any) -> None:
-        """Validates that a custom model can be called in the agent's execution mode.
-
-        Raises:
-            ValueError: If it cannot. The message names the model and the problem.
-        """
-        if isinstance(model, CustomModel):
-            model.check_mode(self.config.mode)
 
     def check_quantized(self, actor: Any) -> None:
         """Validates that the actor is quantized if the settings require it.

@@ -91,9 +91,7 @@ class Inputs:
         dtype: Dtype of batches.
 
     Attributes:
-        layout: The layout of a row.
-        samples_per_update: Samples in an update: transitions or windows.
-        dtype: Dtype of batches.
+        layout, samples_per_update, dtype: As given.
         row_dtype: Dtype of rows when TensorFlow receives them.
     """
 

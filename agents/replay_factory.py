@@ -1,15 +1,10 @@
-"""Samplers, accumulators and critic losses selected by the replay settings."""
+"""Samplers and accumulators selected by the replay settings, and the Huber loss of LAP."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from eagerly.agents import losses
 from eagerly.agents.agent_settings import LAP, PRIORITIZED
 from eagerly.agents.config import AgentConfig
 from eagerly.buffers import (
@@ -50,12 +45,6 @@ def make_sampler(
 def make_accumulator(config: AgentConfig) -> Accumulator:
     """Returns the accumulator selected by `n_step`, which converts steps to transitions."""
     return OneStep() if config.n_step == 1 else NStep(config.n_step)
-
-
-def select_critic_loss(config: AgentConfig) -> Callable[..., Any]:
-    """Returns the critic loss selected by `sampling`; arguments as in `losses.critic_loss`."""
-    is_huber = config.sampling == LAP  # the priorities of LAP are derived for Huber losses
-    return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss
 
 
 def huber(errors: tf.Tensor) -> tf.Tensor:

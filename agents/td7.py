@@ -65,7 +65,7 @@ class TD7Builder(ModelBuilder):
             Module("fixed_encoder", fixed, target=older, copy_every=every),
             module("encoder", self.encoder(), fixed),
             module("actor", actor, self.embedded_actor("actor_target")),
-            module("critic", self.critic(), self.critic("critic_target")),
+            module("critic", self.embedded_critic(), self.embedded_critic("critic_target")),
             Module("value_range", observed, target=used, copy_every=every),
             Module("policy", self.policy(fixed.states, actor)),
         )
@@ -89,13 +89,8 @@ class TD7Builder(ModelBuilder):
             **self._network(),
         )
 
-    def critic(self, name: str = "critic", encoder: Any = None) -> EmbeddedCritic:
-        """Builds the critics, which map states, actions, zsa and zs to values.
-
-        Args:
-            name: Their name.
-            encoder: Unused: TD7 has no image encoder that actor and critics could share.
-        """
+    def embedded_critic(self, name: str = "critic") -> EmbeddedCritic:
+        """Builds the critics, which map states, actions, zsa and zs to values."""
         config = self.config
         return EmbeddedCritic(
             *self._sizes,

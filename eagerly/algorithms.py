@@ -31,10 +31,7 @@ from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import EnsembleDense, Linear, Scalar
 from eagerly.networks.mlp import MLP
 from eagerly.networks.models import CriticModel, Model, repeated
-from eagerly.networks.normalization import (
-    EnsembleBatchNormalization,
-    EnsembleLayerNormalization,
-)
+from eagerly.networks.normalization import EnsembleBatchNormalization, EnsembleLayerNormalization
 from eagerly.networks.quantization import fake_quantized, grid
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.seeding import Stream, seed_word

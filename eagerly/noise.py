@@ -82,11 +82,7 @@ def remaining(content: bytes, *, gpu: bool = False) -> bytes:
 
 
 def copied(
-    read: Callable[[], bytes],
-    write: Callable[[bytes], object],
-    end: bytes,
-    *,
-    gpu: bool = False,
+    read: Callable[[], bytes], write: Callable[[bytes], object], end: bytes, *, gpu: bool = False
 ) -> Iterator[None]:
     """Copies input to output line by line as it arrives, without noise.
 

@@ -3,12 +3,7 @@
 See "Wrap environments" in the documentation, also for Gymnasium's wrappers.
 """
 
-from eagerly.environments.actuators import (
-    DelayAction,
-    PreviousActions,
-    RateLimit,
-    SmoothnessCost,
-)
+from eagerly.environments.actuators import DelayAction, PreviousActions, RateLimit, SmoothnessCost
 from eagerly.environments.wrappers import (
     DropObservations,
     Flicker,

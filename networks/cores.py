@@ -15,9 +15,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.initializers import initial_values, weight_seeds
 from eagerly.networks.layers import Linear, built
 from eagerly.networks.recurrence import gru_cell, lstm_cell, run
+from eagerly.policies.architecture import PROJECTIONS
 from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
@@ -49,9 +50,7 @@ class RecurrentCore(keras.layers.Layer):
         first = np.zeros(gates * units)
         if kind == "lstm":
             first[units : 2 * units] = 1.0
-        self.bias = self.add_weight(
-            first.shape, lambda shape, dtype: tf.constant(first, dtype), name="bias"
-        )
+        self.bias = self.add_weight(name="bias", **initial_values(first))
         # Keras' GRU has a separate recurrent bias, which the reset gate multiplies.
         self.recurrent_bias = (
             self.add_weight(name="recurrent_bias", shape=first.shape, initializer="zeros")
@@ -115,10 +114,9 @@ class AttentionCore(keras.layers.Layer):
         )
         self._norm = built(norm, units)
         parts: dict[str, Any] = {"initializer": "glorot_uniform", "dtype": dtype}
-        names = ("memory_query", "memory_key", "memory_value", "memory_out")
         self._linear = [
-            built(Linear(units, units, seed=own, name=part, **parts), units)
-            for part, own in zip(names, weight_seeds(seed, 4), strict=True)
+            built(Linear(units, units, seed=layer_seed, name=name, **parts), units)
+            for name, layer_seed in zip(PROJECTIONS, weight_seeds(seed, 4), strict=True)
         ]
         self.distances = self.add_weight(
             name="distances", shape=(heads, length), initializer="zeros"

@@ -209,9 +209,9 @@ class CustomModel:
     def _check_variables(
         self, tape: tf.GradientTape, output: tf.Tensor, inputs: list[tf.Tensor]
     ) -> None:
-        own = {id(variable.value) for variable in self.variables}
+        ids = {id(variable.value) for variable in self.variables}
         for variable in tape.watched_variables():
-            if id(variable) not in own:
+            if id(variable) not in ids:
                 raise ValueError(
                     f"{self._label} uses variable {variable.name!r}, which is not among its "
                     "variables: store it as an attribute of the model, of a Keras layer in a Keras "

@@ -68,9 +68,7 @@ class ImageEncoder(keras.layers.Layer):
         parts: dict[str, Any] = {"initializer": initializer, "seed": last, "dtype": dtype}
         self._linear = built(Linear(size, units, name=f"{name}_linear", **parts), size)
         norm = keras.layers.LayerNormalization(
-            epsilon=norm_epsilon(height, width),
-            name=f"{name}_norm",
-            dtype=dtype,
+            epsilon=norm_epsilon(height, width), name=f"{name}_norm", dtype=dtype
         )
         self._norm = built(norm, units)
         self.built = True
@@ -104,7 +102,7 @@ class Encoder(keras.layers.Layer):
     Attributes:
         observation_size: O.
         features: F, the number of features, including the mask.
-        normalization: Applied to rows first.
+        normalization: As given.
         architecture: Description of the encoder.
     """
 

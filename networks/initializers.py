@@ -54,14 +54,7 @@ def linear_initializers(
 
 
 def member_weights(
-    name: str,
-    members: int,
-    fan_in: int,
-    units: int,
-    seed: int,
-    *,
-    dtype: str,
-    limit: float = 0.0,
+    name: str, members: int, fan_in: int, units: int, seed: int, *, dtype: str, limit: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the initial kernels `[members, fan_in, units]` and biases `[members, units]`.
 

@@ -80,7 +80,20 @@ def _product_of_wide_rows(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tens
 
 
 class Linear(keras.layers.Dense):
-    """A Keras `Dense` layer that uses `linear_initializers` and `product`."""
+    """A Keras `Dense` layer that uses `linear_initializers` and `product`.
+
+    Args:
+        inputs: I, the number of inputs.
+        units: The number of outputs.
+        initializer: One of `networks.initializers.INITIALIZERS`.
+        seed: Seed of the initial weights.
+        limit: Unless 0, weights and biases are drawn uniformly from ±`limit`.
+        activation: One of `ACTIVATIONS`; None for no activation.
+        **layer: `name` of the layer, and `dtype`, a policy such as "float32" or "mixed_bfloat16".
+
+    Raises:
+        ValueError: If the initializer is unknown.
+    """
 
     def __init__(
         self,
@@ -141,11 +154,7 @@ class EnsembleDense(keras.layers.Layer):
         members: C, the number of members.
         inputs: I, the number of inputs.
         units: The number of outputs.
-        initializer: One of `networks.initializers.INITIALIZERS`.
-        seed: Seed of the initial weights.
-        name: Name of the layer.
-        dtype: Dtype policy, such as "float32" or "mixed_bfloat16".
-        limit: Unless 0, weights and biases are drawn uniformly from ±`limit`.
+        initializer, seed, name, dtype, limit: As in `Linear`.
         l2: Factor of the penalty.
         use_bias: Whether to add a bias. Omit it before a normalization, which would cancel it.
     """

@@ -57,7 +57,7 @@ class HistoryEncoder(keras.layers.Layer):
     Attributes:
         observation_size: O.
         features: H + O, the number of features, including the mask.
-        normalization: Applied to observations first.
+        normalization: As given.
         architecture: Description of the core.
     """
 

@@ -69,8 +69,8 @@ def repeated(features: tf.Tensor, alternatives: int) -> tf.Tensor:
 
 def copy_variables(source: Model, target: Model) -> None:
     """Copies all variables from one model to another, in order."""
-    for own, other in zip(target.variables, source.variables, strict=True):
-        own.assign(other.value)
+    for copied, variable in zip(target.variables, source.variables, strict=True):
+        copied.assign(variable.value)
 
 
 def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
@@ -85,14 +85,14 @@ def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
         variable.assign(weights[variable.path])
 
 
-def check_same(saved: Mapping[str, str], own: Mapping[str, str]) -> None:
+def check_same(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
     """Compares descriptions of saved variables with those of a network, by name.
 
     Raises:
         ValueError: If they differ. The message names the first different variable.
     """
-    for name in sorted(saved.keys() | own.keys()):
-        there, here = (each.get(name, "missing") for each in (saved, own))
+    for name in sorted(saved.keys() | current.keys()):
+        there, here = (each.get(name, "missing") for each in (saved, current))
         if there != here:
             raise ValueError(
                 "trained networks cannot change their layers, sizes or precision, but "

@@ -61,11 +61,6 @@ class ObservationNormalization(keras.layers.Layer):
         # Pixels and binary columns are not clipped.
         return scaled if self._scalable.all() else tf.where(self._scalable, scaled, given)
 
-    @property
-    def count(self) -> int:
-        """Number of observations so far."""
-        return self.moments.count
-
     def update(self, observations: np.ndarray) -> None:
         """Adds observations `[N, O]` to the moments. If an error is raised, nothing changes.
 
@@ -78,7 +73,7 @@ class ObservationNormalization(keras.layers.Layer):
     def sync(self) -> None:
         """Sets the mean and scale that networks use from the moments of at least 2 observations."""
         with self.moments.lock:
-            if self.count > 1:
+            if self.moments.count > 1:
                 last = slice(-len(self._scalable), None)
                 self.mean.assign(np.where(self._scalable, self.moments.mean[last], 0.0))
                 # Constant columns are shifted but not scaled.

@@ -226,7 +226,7 @@ class ConcatDense(keras.layers.Layer):
         own: I, the number of separate inputs per member.
         shared: J, the number of shared inputs.
         units: Number of outputs per member.
-        initializer, seed, name, dtype: As in `EnsembleDense`.
+        initializer, seed, name, dtype: As in `Linear`.
     """
 
     def __init__(
@@ -331,7 +331,6 @@ class EmbeddedPolicy(keras.Model, NumpySnapshot):
         actor: Maps states and zs to actions.
         architecture: Description of both networks.
         normalization: Applied to observations first.
-        name: Name of the model in graphs.
     """
 
     def __init__(
@@ -340,10 +339,9 @@ class EmbeddedPolicy(keras.Model, NumpySnapshot):
         actor: EmbeddedActor,
         *,
         architecture: ActorArchitecture,
-        normalization: ObservationNormalization | None = None,
-        name: str = "policy",
+        normalization: ObservationNormalization | None,
     ) -> None:
-        super().__init__(name=name, dtype=actor.dtype_policy, autocast=False)
+        super().__init__(name="policy", dtype=actor.dtype_policy, autocast=False)
         self._encoder, self._actor, self._normalization = encoder, actor, normalization
         self.architecture = architecture
         self.built = True

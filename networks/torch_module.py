@@ -152,10 +152,10 @@ class TorchModule(tf.Module):
         sources = tensors[: count + len(self._learned)]
         for tensor in sources:
             tensor.requires_grad_(tensor.is_floating_point())
-        own = dict(zip(self._names, tensors[count:], strict=True))
+        named = dict(zip(self._names, tensors[count:], strict=True))
         self._module.train(training)
-        output = torch.func.functional_call(self._module, own, tuple(tensors[:count]))
-        return output, sources, [own[name] for name in self._kept_names]
+        output = torch.func.functional_call(self._module, named, tuple(tensors[:count]))
+        return output, sources, [named[name] for name in self._kept_names]
 
 
 def _variable(name: str, value: torch.Tensor) -> tf.Variable:

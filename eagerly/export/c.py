@@ -23,7 +23,7 @@ from eagerly.export import calibration
 from eagerly.export.c_functions import act, header, integer_network
 from eagerly.export.c_network import float_network
 from eagerly.export.integers import plan
-from eagerly.export.interface import common_refusal, described, inputs, outputs
+from eagerly.export.interface import described, inputs, outputs, precision_refusal
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
@@ -35,7 +35,7 @@ FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror")
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     """Returns why an actor cannot be exported to C, or None if it can."""
-    if reason := common_refusal("c", PRECISIONS, architecture, precision):
+    if reason := precision_refusal("c", PRECISIONS, precision):
         return reason
     if architecture.pixels.any():
         return "C supports only numeric and discrete observations; this actor has images"

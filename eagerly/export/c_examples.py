@@ -159,7 +159,7 @@ def write_examples(
     *,
     masks: np.ndarray | None = None,
     episodes: Steps | None = None,
-) -> str:
+) -> None:
     """Writes `examples.c`, a program that exits with 1 if an action differs from its example.
 
     Args:
@@ -171,9 +171,6 @@ def write_examples(
             int8 `[M, C]`, M > 0. If given, N may be 0.
         masks: `[N, M]`, uint8, the action masks, if the policy takes masks.
         episodes: For a recurrent policy, the N steps with their rewards and starts of episodes.
-
-    Returns:
-        The file name.
 
     Raises:
         ValueError: If a number is not finite.
@@ -213,14 +210,12 @@ def write_examples(
     text = text.replace("!= OBSERVATIONS", f"!= {observations.shape[1]}")
     text = text.replace("!= ACTIONS", f"!= {actions.shape[1]}")
     (folder / "examples.c").write_text(text, encoding="utf-8")
-    return "examples.c"
 
 
 def _scaled(network: ActorNetwork, rows: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    if not network.architecture.normalized:
+    if not (moments := network.moments):
         return rows
-    names = (f"observation_normalization/{part}" for part in ("mean", "scale"))
-    return normalized(rows, *(network.weights[name].astype(dtype) for name in names))
+    return normalized(rows, *(part.astype(dtype) for part in moments))
 
 
 def _certain(network: ActorNetwork, rows: np.ndarray) -> np.ndarray:

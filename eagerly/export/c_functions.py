@@ -149,9 +149,8 @@ def act(
     x, action = "observation[i]", "action[i]" if not head.choices else "output[i]"
     if network.architecture.normalized or head.continuous:
         parts.append(source.CLIPPED)
-    if network.architecture.normalized:
-        for part in ("mean", "scale"):
-            values = head.visible(network.weights[f"observation_normalization/{part}"])
+    if moments := network.moments:
+        for part, values in zip(("mean", "scale"), map(head.visible, moments), strict=True):
             parts.append(source.array("float", f"observation_{part}", values))
         x = "(observation[i] - observation_mean[i]) * observation_scale[i]"
         before = [f"    const float x = {x};"]

@@ -126,10 +126,8 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
 
 def _moments(network: ActorNetwork) -> tuple[np.ndarray, np.ndarray]:
     size = network.architecture.observation_size
-    if not network.architecture.normalized:
-        return np.zeros(size), np.ones(size)
-    names = ("observation_normalization/mean", "observation_normalization/scale")
-    mean, scale = (network.weights[name].astype(np.float64) for name in names)
+    moments = network.moments or (np.zeros(size), np.ones(size))
+    mean, scale = (part.astype(np.float64) for part in moments)
     return mean, scale
 
 

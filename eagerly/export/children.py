@@ -27,12 +27,12 @@ _LINES = 15  # last output lines of a dead process, shown in the error
 _HEAD = 8  # bytes of the length prefix of a task or an answer
 
 
-def on_processor() -> dict[str, str]:
+def cpu_environ() -> dict[str, str]:
     """Returns environment variables that hide GPUs, on which TensorFlow would round to TF32."""
     return os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
-def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: bool = False) -> Any:
+def in_child(what: str, task: Callable[..., Any], *args: Any, cpu_only: bool = False) -> Any:
     """Calls a function in a child process and returns its result.
 
     The child's output is shown only if it dies. Ctrl-C does not reach the child. The child and all
@@ -43,7 +43,7 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
         task: A module-level function.
         args: Arguments of the task. They and the result are pickled, but exchanged only between
             these two processes.
-        processor_alone: Whether to hide GPUs from the child.
+        cpu_only: Whether to hide GPUs from the child.
 
     Raises:
         RunError: If the function raises an exception or the process dies.
@@ -58,7 +58,7 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
             stderr=printed,
             pass_fds=(answered.fileno(),),
             start_new_session=True,
-            env=on_processor() if processor_alone else None,
+            env=cpu_environ() if cpu_only else None,
         )
         pipe = process.stdin
         assert pipe is not None

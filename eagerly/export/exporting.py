@@ -246,7 +246,7 @@ def _write_files(
     convert = partial(plan.kind.load().convert, **more)
     _log.info("converting to %s in %s", plan.kind.title, plan.precision)
     asked = network, plan.precision, folder
-    model = in_child("the conversion", convert, *asked, processor_alone=True)
+    model = in_child("the conversion", convert, *asked, cpu_only=True)
     model = {"format": plan.format, "precision": plan.precision, **model}
     write_arrays(folder / "examples.npz", arrays)
     if plan.kind.compiles:

@@ -85,19 +85,13 @@ def in_float32(network: ActorNetwork) -> ActorNetwork:
     return ActorNetwork(network.architecture, weights)
 
 
-def common_refusal(
-    format: str, possible: Sequence[str], architecture: ActorArchitecture, precision: str
-) -> str | None:
-    """Returns why an actor cannot be exported, for reasons shared by all formats.
+def precision_refusal(format: str, possible: Sequence[str], precision: str) -> str | None:
+    """Returns why a format does not support a precision, or None if it does.
 
     Args:
         format: Name of the format.
         possible: The precisions that the format supports.
-        architecture: The architecture of the actor.
         precision: The requested precision.
-
-    Returns:
-        The reason as a sentence without a period, or None.
     """
     if precision not in possible:
         known = " or ".join(filter(None, (", ".join(possible[:-1]), possible[-1])))

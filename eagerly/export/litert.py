@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.export import calibration
-from eagerly.export.interface import (
-    Tensors,
-    common_refusal,
-    in_float32,
-    inputs,
-    outputs,
-)
+from eagerly.export.interface import Tensors, in_float32, inputs, outputs, precision_refusal
 from eagerly.export.litert_integers import convertible, read_model, with_integers
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
@@ -29,7 +23,7 @@ _TYPES = {0: "float32", 9: "int8"}  # names of the type codes in the file
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     """Returns why an actor cannot be exported to LiteRT, or None if it can."""
-    if reason := common_refusal("litert", PRECISIONS, architecture, precision):
+    if reason := precision_refusal("litert", PRECISIONS, precision):
         return reason
     if precision == "int8":
         return calibration.refusal(architecture)

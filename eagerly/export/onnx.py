@@ -13,12 +13,12 @@ import numpy as np
 
 from eagerly.export.interface import (
     Tensors,
-    common_refusal,
     computed,
     described,
     in_float32,
     inputs,
     outputs,
+    precision_refusal,
 )
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.integer_grids import LEAST, MOST, grid
@@ -40,7 +40,7 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     """Returns why an actor cannot be exported to ONNX, or None if it can."""
-    return common_refusal("onnx", PRECISIONS, architecture, precision)
+    return precision_refusal("onnx", PRECISIONS, precision)
 
 
 class _Value:

@@ -54,10 +54,9 @@ def description_of(
         model: The converter's description of the model, with its format and precision.
     """
     observations, actions = layout
-    architecture, weights = network.architecture, network.weights
+    architecture = network.architecture
     core, normalization = architecture.encoder, None
-    if architecture.normalized:
-        moments = (weights[f"observation_normalization/{part}"] for part in ("mean", "scale"))
+    if moments := network.moments:
         mean, scale = (part[: architecture.visible].astype(float).tolist() for part in moments)
         normalization = {"mean": mean, "scale": scale, "clip": CLIP}
     count = actions.continuous

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eagerly.export.interface import (
-    common_refusal,
-    described,
-    in_float32,
-    inputs,
-    outputs,
-)
+from eagerly.export.interface import described, in_float32, inputs, outputs, precision_refusal
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
 
@@ -20,7 +14,7 @@ PRECISIONS = ("float32",)
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     """Returns why an actor cannot be exported to a SavedModel, or None if it can."""
-    return common_refusal("saved-model", PRECISIONS, architecture, precision)
+    return precision_refusal("saved-model", PRECISIONS, precision)
 
 
 def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:

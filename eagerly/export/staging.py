@@ -14,7 +14,7 @@ from typing import Any
 
 from eagerly.errors import RunError
 from eagerly.export.c import compiled
-from eagerly.export.children import on_processor
+from eagerly.export.children import cpu_environ
 
 TIMEOUT_SECONDS = 600  # for replaying 1,000 examples
 
@@ -72,7 +72,7 @@ def replay(folder: Path) -> None:
         RunError: If it fails or takes too long.
     """
     command = [sys.executable, "-B", "-P", "runner"]
-    done = _run("replaying the export", command, cwd=folder, env=on_processor())
+    done = _run("replaying the export", command, cwd=folder, env=cpu_environ())
     if done.returncode:
         raise RunError(f"replaying the export failed: {done.stderr.strip()[-2000:]}")
 
@@ -115,15 +115,13 @@ def publish(folder: Path, out: Path) -> None:
         folder.rename(out)
         _sync(out.absolute().parent)
     except FileExistsError:
-        raise _taken(out) from None
+        raise RunError(
+            f"{out} was created by another program in the meantime: choose another --out"
+        ) from None
     except BaseException:
         with suppress(OSError):  # fails if another program has filled it
             out.rmdir()
         raise
-
-
-def _taken(out: Path) -> RunError:
-    return RunError(f"{out} was created by another program in the meantime: choose another --out")
 
 
 def _make_durable(folder: Path) -> None:

@@ -87,7 +87,7 @@ def verify(
         dataclasses.replace(plan.run, agent_config=layouts),
         seeds,
         # Environments may need a GPU, but a SavedModel must run on the CPU.
-        processor_alone=plan.format == "saved-model",
+        cpu_only=plan.format == "saved-model",
     )
     measured = _compare(plan, folder, network, gathered.layout, found)
     returns, before = None, gathered.evaluation

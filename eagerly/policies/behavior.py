@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
-from eagerly.policies.returns import DiscountedReturns
+from eagerly.policies.returns import CountsRows, DiscountedReturns
 from eagerly.spaces import Actions, Observations, first_not_finite
 from eagerly.state import Saved
-
-
-class CountsObservations(Protocol):
-    """The running mean and standard deviation that normalize observations."""
-
-    def update(self, observations: np.ndarray) -> None:
-        """Updates the statistics with observations `[N, O]`."""
 
 
 class BehaviorPolicy(Saved):
@@ -61,7 +54,7 @@ class BehaviorPolicy(Saved):
         observations: Observations,
         actions: Actions,
         *,
-        normalization: CountsObservations | None = None,
+        normalization: CountsRows | None = None,
         returns: DiscountedReturns | None = None,
     ) -> None:
         # Checked only once: `isinstance` on a protocol is as expensive as acting.

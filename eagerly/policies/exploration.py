@@ -32,7 +32,8 @@ class Draws:
     Args:
         draw: Draws an array of a shape with a generator.
         seed: Seed of the run.
-        key: The random stream, then further keys that identify these numbers.
+        stream: The random stream.
+        *key: Further keys that identify these numbers.
         first: Index of the first environment in the run.
     """
 
@@ -40,10 +41,12 @@ class Draws:
         self,
         draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
         seed: int,
+        stream: Stream,
         *key: int,
-        first: int = 0,
+        first: int,
     ) -> None:
-        self._draw, self._seed, self._key, self._first = draw, seed, key, first
+        self._draw, self._seed, self._first = draw, seed, first
+        self._stream, self._key = stream, key
         self._drawn, self._block = np.zeros((_BLOCK, 0, 0)), -1
 
     def __call__(self, step: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -57,8 +60,7 @@ class Draws:
         return row
 
     def _of(self, environment: int, block: int, width: int) -> np.ndarray:
-        stream, *key = self._key
-        seeds = seed_sequence(self._seed, Stream(stream), *key, environment, block)
+        seeds = seed_sequence(self._seed, self._stream, *self._key, environment, block)
         return self._draw(np.random.Generator(np.random.PCG64(seeds)), (_BLOCK, width))
 
 
@@ -166,10 +168,10 @@ class Exploration(Saved):
         noisy = np.concatenate([box, scores[:, first:]], axis=1)
         for index, segment in enumerate(self._actions.segments()):
             columns = noisy[:, segment]
-            own = gumbel[:, segment.start - first : segment.stop - first]
+            noise = gumbel[:, segment.start - first : segment.stop - first]
             valid = scores[:, segment] > INVALID / 2
             uniformly = uniform[:, mask_size + index, np.newaxis] < self._epsilon
-            columns[:] = np.where(valid, np.where(uniformly, own, columns + own), INVALID)
+            columns[:] = np.where(valid, np.where(uniformly, noise, columns + noise), INVALID)
         return self._actions.decided(noisy)
 
     def random(self, observations: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ class ActorNetwork:
         weights: Weights by `layer/weight`; they are not copied.
 
     Attributes:
-        architecture: The structure of the actor.
+        architecture: As given.
         weights: Weights by name.
         hidden: Kernel and bias of each hidden layer.
         norms: Gamma and beta of each hidden layer; `()` without layer normalization.
@@ -68,6 +68,12 @@ class ActorNetwork:
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the weights, which is also used for computations."""
         return self.weights["action/kernel"].dtype
+
+    @property
+    def moments(self) -> tuple[np.ndarray, ...]:
+        """The mean and the scale of observations, `[O]` each; empty without normalization."""
+        names = ("mean", "scale") if self.architecture.normalized else ()
+        return self._of("observation_normalization", names)
 
     def outputs(self, ops: Operations, rows: Any) -> Any:
         """Maps scaled rows `[N, V]`, without their mask, to last-layer outputs `[N, A]`."""

@@ -35,14 +35,11 @@ class _Scaled:
         architecture = network.architecture
         self._head, self._dtype = architecture.head, network.dtype
         self._size = architecture.observation_size
-        self._moments: tuple[np.ndarray, ...] = ()
+        self._moments = network.moments
         self._pixels: np.ndarray | None = None
-        if architecture.normalized:
-            names = [f"observation_normalization/{part}" for part in ("mean", "scale")]
-            self._moments = tuple(network.weights[name] for name in names)
-            # One-hot columns and pixels have mean 0 and scale 1, but clipping would change pixels.
-            if (pixels := architecture.pixels).any():
-                self._pixels = pixels
+        # One-hot columns and pixels have mean 0 and scale 1, but clipping would change pixels.
+        if self._moments and (pixels := architecture.pixels).any():
+            self._pixels = pixels
 
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns scaled rows `[N, O]`, and the same rows without their mask, `[N, V]`."""

@@ -93,11 +93,6 @@ def _silu(x: np.ndarray) -> np.ndarray:
         return x / (1.0 + np.exp(-x))
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-x))
-
-
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": partial(np.maximum, 0.0),
     "tanh": np.tanh,
@@ -159,7 +154,8 @@ class NumpyOperations:
 
     def sigmoid(self, x: np.ndarray) -> np.ndarray:
         """Returns 1 / (1 + exp(-x))."""
-        return _sigmoid(x)
+        with np.errstate(over="ignore"):
+            return 1.0 / (1.0 + np.exp(-x))
 
     def masked_softmax(self, scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
         """Returns the softmax over the last axis, exactly 0 where `seen` is false."""

@@ -12,7 +12,7 @@ from eagerly.state import Saved
 class CountsRows(Protocol):
     """Running statistics of rows of numbers."""
 
-    def update(self, rows: np.ndarray) -> None:
+    def update(self, rows: np.ndarray, /) -> None:
         """Updates the statistics with rows `[N, size]`."""
 
 

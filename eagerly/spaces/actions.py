@@ -70,8 +70,7 @@ class Actions:
         high = np.concatenate(highs) if highs else low
         self.high = np.concatenate([high, (self._firsts + sizes - 1).astype(low.dtype)])
         self.dtype = self.low.dtype
-        ends = (part[: self.continuous].astype(np.float64) for part in (self.low, self.high))
-        low64, high64 = ends
+        low64, high64 = (end[: self.continuous].astype(np.float64) for end in (self.low, self.high))
         with np.errstate(over="ignore"):
             self._center, self._scale = (high64 + low64) / 2, (high64 - low64) / 2
         if not np.isfinite(self._scale).all() or (np.abs(self._firsts) > 2**53).any():

@@ -44,10 +44,7 @@ class UnreadSpace(spaces.Space[Any]):
 
 
 def hidden_paths(
-    space: gymnasium.Space[Any],
-    names: Collection[str],
-    setting: str,
-    hidden: Collection[str] = (),
+    space: gymnasium.Space[Any], names: Collection[str], setting: str, hidden: Collection[str] = ()
 ) -> frozenset[str]:
     """Returns the paths of all entries that a setting hides.
 
@@ -94,9 +91,9 @@ def _inside(space: gymnasium.Space[Any], path: str) -> dict[str, list[str]]:
     """Maps the path of each entry, at any depth, to the paths of its direct children."""
     found: dict[str, list[str]] = {}
     for key, part in (inner_spaces(space) or {}).items():
-        own = below(path, key)
-        found[own] = [below(own, inner) for inner in inner_spaces(part) or ()]
-        found |= _inside(part, own)
+        inner_path = below(path, key)
+        found[inner_path] = [below(inner_path, inner) for inner in inner_spaces(part) or ()]
+        found |= _inside(part, inner_path)
     return found
 
 
@@ -114,9 +111,9 @@ def without(
     if not ignored or inner is None:
         return space
     kept = [
-        (key, without(part, ignored, own))
+        (key, without(part, ignored, inner_path))
         for key, part in inner.items()
-        if (own := below(path, key)) not in ignored
+        if (inner_path := below(path, key)) not in ignored
     ]
     # Passed as pairs, because Gymnasium sorts the keys of a dictionary.
     return (
@@ -143,9 +140,9 @@ def without_values(
 
     def kept(values: dict[Any, Any]) -> dict[Any, Any]:
         return {
-            key: without_values(inner[key], value, ignored, own) if key in inner else value
+            key: without_values(inner[key], value, ignored, inner_path) if key in inner else value
             for key, value in values.items()
-            if (own := below(path, key)) not in ignored
+            if (inner_path := below(path, key)) not in ignored
         }
 
     if isinstance(space, spaces.Dict):

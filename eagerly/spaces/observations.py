@@ -12,12 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from eagerly.spaces.description import below, inner_spaces, text_of
-from eagerly.spaces.ignoring import (
-    hidden_paths,
-    unread_message,
-    without,
-    without_values,
-)
+from eagerly.spaces.ignoring import hidden_paths, unread_message, without, without_values
 
 VECTOR, IMAGE, CHOICE = "vector", "image", "choice"
 
@@ -328,7 +323,7 @@ def entry_values(
         return
     kept = {key: below(path, key) for key in inner}
     if ignored:
-        kept = {key: own for key, own in kept.items() if own not in ignored}
+        kept = {key: inner_path for key, inner_path in kept.items() if inner_path not in ignored}
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, Mapping) or not (
             kept.keys() <= observation.keys() <= inner.keys()
@@ -342,8 +337,8 @@ def entry_values(
             f"observation{_at(path)} must be a tuple of length {len(inner)}; got "
             f"{type(observation)}"
         )
-    for key, own in kept.items():
-        yield from entry_values(inner[key], observation[key], own, ignored)
+    for key, inner_path in kept.items():
+        yield from entry_values(inner[key], observation[key], inner_path, ignored)
 
 
 def _numbers(entry: Entry, value: Any) -> np.ndarray:
@@ -395,9 +390,9 @@ def _put_together(
     if inner is None:
         return values[path]
     parts = {
-        key: None if own in ignored else _put_together(part, values, own, ignored)
+        key: None if inner_path in ignored else _put_together(part, values, inner_path, ignored)
         for key, part in inner.items()
-        if (own := below(path, key)) not in ignored or isinstance(space, spaces.Tuple)
+        if (inner_path := below(path, key)) not in ignored or isinstance(space, spaces.Tuple)
     }
     return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
 

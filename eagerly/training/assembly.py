@@ -31,10 +31,7 @@ from eagerly.training.first_environment import CHECKED, FirstEnvironment
 from eagerly.training.goal_replay import make_hindsight
 from eagerly.training.hardware import check_precision, set_device, set_threads
 from eagerly.training.logged_data import load, make_buffer
-from eagerly.training.memory_requirements import (
-    check_buffer,
-    check_networks_and_processes,
-)
+from eagerly.training.memory_requirements import check_buffer, check_networks_and_processes
 from eagerly.training.offline import OfflineCollector
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.real_time import compile_programs, responsive

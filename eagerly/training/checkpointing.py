@@ -63,9 +63,7 @@ class Checkpoints:
         agent = parts.agent
         self._contents = Contents(agent.checkpoint, parts.buffer, parts.components())
         self._spaces = recorded_spaces(
-            agent.observations,
-            agent.actions,
-            custom_models=run.agent_config.has_custom_models,
+            agent.observations, agent.actions, custom_models=run.agent_config.has_custom_models
         )
         self.seconds = 0.0
         self.start_clock()

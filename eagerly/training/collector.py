@@ -112,9 +112,9 @@ class Collector:
         if self._groups_act:
             self._policies = [
                 BehaviorPolicy(
-                    None, agent.exploration(own.start), agent.observations, agent.actions
+                    None, agent.exploration(group.start), agent.observations, agent.actions
                 )
-                for own in environments.groups
+                for group in environments.groups
             ]
             environments.set_policies(self._policies)
         can_lag = self._groups_act and isinstance(policy, NumpyActor)  # checkpoints can store it
@@ -375,8 +375,8 @@ class Collector:
         lost, process = environments.lost, exploration["process"]
         if len(process) != len(environments):
             process = np.zeros((0, 0), np.float32)  # N has changed: restart the noise
-        for policy, own in zip(self._policies, environments.groups, strict=False):
-            places = slice(own.start, own.stop)
+        for policy, group in zip(self._policies, environments.groups, strict=False):
+            places = slice(group.start, group.stop)
             policy.exploration.restore({"step": exploration["step"], "process": process[places]})
             policy.on_reset(lost[places])
         if self._policies:

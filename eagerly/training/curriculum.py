@@ -27,9 +27,7 @@ def changed_kwargs(environments: Environments | NoEnvironments) -> dict[str, Any
 
 
 def change_kwargs(
-    run: Run,
-    environments: Environments | NoEnvironments,
-    changes: dict[str, Any],
+    run: Run, environments: Environments | NoEnvironments, changes: dict[str, Any]
 ) -> None:
     """Changes keyword arguments of the training environments; see `TrainerView.set_env_kwargs`.
 

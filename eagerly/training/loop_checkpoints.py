@@ -146,14 +146,14 @@ class LoopCheckpoints:
         manifest = saved.manifest
         if self._buffer.added:
             raise UsageError("the buffer must be empty: call restore before rows are added")
-        own, before = self._record(), manifest.config
-        spaces = own.pop("spaces")
-        if own["agent"] != before.get("agent") or spaces != manifest.spaces:
+        record, before = self._record(), manifest.config
+        spaces = record.pop("spaces")
+        if record["agent"] != before.get("agent") or spaces != manifest.spaces:
             raise UsageError(
                 f"{self.path} contains the agent {before.get('agent')} with the spaces "
-                f"{spaces_text(manifest.spaces)}; got {own['agent']} with {spaces_text(spaces)}"
+                f"{spaces_text(manifest.spaces)}; got {record['agent']} with {spaces_text(spaces)}"
             )
-        old, new = ({"seed": d.get("seed"), **d.get("settings", {})} for d in (before, own))
+        old, new = ({"seed": d.get("seed"), **d.get("settings", {})} for d in (before, record))
         changed = [n for n in sorted(old.keys() | new.keys()) if old.get(n) != new.get(n)]
         if changed and not override:
             values = (f"{n} {new.get(n)!r} instead of {old.get(n)!r}" for n in changed)

@@ -28,7 +28,7 @@ from eagerly.training.callbacks import Callback, TrainerView
 from eagerly.training.curriculum import scalars
 from eagerly.training.dashboards import BEST, active_settings, layout, settings_summaries
 from eagerly.training.evaluation import Evaluation
-from eagerly.training.trackers import make_tracker
+from eagerly.training.trackers import Tracker
 
 
 class Summaries(Callback, Saved):
@@ -55,7 +55,7 @@ class Summaries(Callback, Saved):
         self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
-        self.tracker = make_tracker(config.track)
+        self.tracker = Tracker(config.track) if config.track else None
         self.timing = timing
 
     def open(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:

@@ -114,8 +114,3 @@ class Tracker:
             with suppress(Exception, SystemExit):
                 if session:
                     session.finish(failed=True)
-
-
-def make_tracker(track: str) -> Tracker | None:
-    """Returns the tracker selected by the setting `track`, or None if there is none."""
-    return Tracker(track) if track else None

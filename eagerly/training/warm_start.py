@@ -80,8 +80,8 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         copies_all = len(copied) == len(agent.modules.networks())
         weights, step = found["latest" if copies_all or "best" not in found else "best"]
         pairs = _compared(run, spaces, other, saved)
-        own = agent.policy_weights()
-        ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
+        initial = agent.policy_weights()
+        ranges = {name: initial[name] for name in initial if name.startswith(RANGES)}
         if ranges.keys() - weights.keys():  # only the new actor is quantized
             weights = weights | _measured(other, saved, agent, weights, ranges)
         assign_weights(agent.acting, weights)

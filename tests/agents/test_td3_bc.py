@@ -251,7 +251,7 @@ def test_logged_data_requires_the_statistics_of_its_observations() -> None:
         agent.train(buffer, 1)
     agent.normalization.update(random_transitions(200).observation)
     agent.train(buffer, 1)
-    assert agent.normalization.count == 200
+    assert agent.normalization.moments.count == 200
 
 
 @pytest.mark.parametrize("alpha", [-1.0, float("nan"), "2"])

@@ -102,7 +102,7 @@ def test_a_policy_shares_exactly_the_variables_of_its_networks() -> None:
 
 
 def test_critics_depend_on_all_inputs() -> None:
-    critic = builder_of().critic()
+    critic = builder_of().embedded_critic()
     inputs = [rows(4, 3), rows(4, 2), rows(4, 6), rows(4, 6, seed=1)]
     before = critic(*inputs).numpy()
     assert before.shape == (2, 4)
@@ -119,7 +119,7 @@ def test_mixed_bfloat16_returns_float32() -> None:
     assert encoder.states._linear[0](rows(4, 3)).dtype == tf.bfloat16
     assert encoder(rows(4, 3), rows(4, 2)).dtype == tf.float32
     assert builder.embedded_actor()(rows(4, 3), rows(4, 6)).dtype == tf.float32
-    values = builder.critic()(rows(4, 3), rows(4, 2), rows(4, 6), rows(4, 6))
+    values = builder.embedded_critic()(rows(4, 3), rows(4, 2), rows(4, 6), rows(4, 6))
     assert values.dtype == tf.float32
 
 

@@ -178,7 +178,7 @@ def test_observation_statistics_are_part_of_runs_checkpoints_and_policies(
     trainer = train("run", steps=120)
     normalization = trainer.agent.normalization
     assert normalization is not None
-    assert normalization.count == 120
+    assert normalization.moments.count == 120
     assert abs(normalization.mean.numpy()[2]) > 0.01
     row = np.array([0.5, -0.5, 3.0], np.float32)
     loaded = load_policy(tmp_path / "run", "latest")
