@@ -269,6 +269,10 @@ class RowWriter:
         self.rows = np.empty((0, layout.width), np.float32)
         self.parts = layout.unpack(self.rows)
 
+    def __reduce__(self) -> tuple[type[RowWriter], tuple[RowLayout]]:
+        # Copies of `parts` would not be views of the copy of `rows`.
+        return RowWriter, (self._layout,)
+
     def pack(self, transitions: Transition) -> None:
         """Validates transitions `[N]` and writes them to `rows`.
 

@@ -43,8 +43,9 @@ class Saved:
     A saved value is accepted only if it matches the attribute's current value. It must have the
     same type and be finite, and an integer must be at least 0. An array must have the same dtype,
     and the same shape unless the current array is empty. Unless the current value is empty, a
-    dictionary must have at least its keys, and a list must have its length. If the current value is
-    None, a number or None is accepted. Nested objects with a `restore` method restore themselves.
+    dictionary must have at least its keys, and a list or tuple must have its length. If the current
+    value is None, a number or None is accepted. Nested objects with a `restore` method restore
+    themselves. The keys of dictionaries are text.
 
     Attributes:
         _saved: Names of the saved attributes. Leading underscores are dropped in the state.
@@ -55,9 +56,14 @@ class Saved:
     _compared: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Any]:
-        """Returns the state that determines the next step."""
-        names = (*self._compared, *self._saved)
-        return {name.lstrip("_"): _value(getattr(self, name)) for name in names}
+        """Returns the state that determines the next step.
+
+        Raises:
+            ValueError: If `restore` would reject a value.
+        """
+        kind, names = type(self).__name__, (*self._compared, *self._saved)
+        keys = {name.lstrip("_"): name for name in names}
+        return {key: _value(getattr(self, keys[key]), f"{key} of {kind}") for key in keys}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state` in an object created with the same arguments.
@@ -116,19 +122,21 @@ def check_keys(kind: str, state: Any, names: Collection[str]) -> None:
         raise _refused(f"the state of {kind}", f"a dictionary of {sorted(names)}", found)
 
 
-def _value(own: Any) -> Any:
-    """Converts an attribute to its saved form."""
+def _value(own: Any, name: str) -> Any:
+    """Converts an attribute to its saved form, if `_taken` can convert it back."""
     if hasattr(own, "restore"):
         return own.state()
     if isinstance(own, np.random.Generator):
         return dict(own.bit_generator.state)
     if isinstance(own, Mapping):
-        return {name: _value(part) for name, part in own.items()}
-    if isinstance(own, list):
-        return [_value(part) for part in own]
-    if isinstance(own, np.ndarray):
-        return own.copy()
-    return str(own) if isinstance(own, Fraction) else own
+        if not all(isinstance(key, str) for key in own):
+            raise _refused(name, "a dictionary whose keys are text", own)
+        return {key: _value(part, f"{key} of {name}") for key, part in own.items()}
+    if isinstance(own, list | tuple):
+        return [_value(part, name) for part in own]
+    if isinstance(own, Fraction):
+        return str(own)
+    return _taken(own, own, name)
 
 
 def _taken(own: Any, saved: Any, name: str) -> Any:
@@ -141,13 +149,19 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
         return own
     if isinstance(own, np.ndarray):
         fits = isinstance(saved, np.ndarray) and saved.dtype == own.dtype
+        fits = fits and own.dtype.kind in "biufc"
         if not (fits and (saved.shape == own.shape or not own.size) and np.isfinite(saved).all()):
             raise _refused(name, f"a finite array of {own.dtype} {own.shape}", saved)
         return saved.copy()
     if isinstance(own, Mapping) and own:
         if not isinstance(saved, Mapping) or own.keys() - saved.keys():
             raise _refused(name, f"a dictionary of {sorted(own)}", saved)
-        return {key: _taken(part, saved[key], f"{key} of {name}") for key, part in own.items()}
+        return {
+            key: _taken(own[key], part, f"{key} of {name}") if key in own else part
+            for key, part in saved.items()
+        }
+    if isinstance(own, tuple):
+        return tuple(_taken([*own], saved, name))
     if isinstance(own, list) and own:
         if not isinstance(saved, list) or len(saved) != len(own):
             raise _refused(name, f"a list of length {len(own)}", saved)
@@ -189,8 +203,14 @@ def flatten_state(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray
     Raises:
         TypeError: If the state holds an unsupported value, such as a NumPy scalar or a set. The
             message names it.
+        ValueError: If the names of two arrays, made of their keys and dots, are equal.
     """
-    return _without(state, name), dict(_arrays(state, name))
+    arrays: dict[str, np.ndarray] = {}
+    for each, array in _arrays(state, name):
+        if each in arrays:
+            raise ValueError(f"a state has two arrays with the name {each}: rename a key")
+        arrays[each] = array
+    return _without(state, name), arrays
 
 
 def unflatten_state(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:

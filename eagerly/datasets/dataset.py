@@ -90,6 +90,7 @@ class Dataset:
 
     Attributes:
         path, kind, observation_space, action_space: As in the arguments.
+        has_next_observations: Whether the file contains the observation after every step.
         summary: The counts, after `chunks` has read the whole file; None before.
     """
 
@@ -110,6 +111,7 @@ class Dataset:
                 self.kind = "minari"
             prefix = names_of(self.kind).next_observations
             self._stores_next = bool(prefix) and any(name.startswith(prefix) for name in found)
+            self.has_next_observations = self._stores_next or self.kind == "minari"
             fields = self._fields()
             check_names(str(path), self.kind, fields, found)
             with TABLES[self.kind](file, fields):

@@ -97,7 +97,7 @@ def transitions_of_flat(blocks: Iterable[Steps], returns: EpisodeReturns) -> Ite
 
     Without stored next observations, the next one is the observation of the following step. The
     last step of an episode that did not terminate has no following step and is omitted; the step
-    before it becomes the last one. The next observation after a termination has no effect, and is
+    before it becomes the last one. The observation after a termination is unknown, and replaced by
     the observation itself.
 
     Args:
@@ -119,7 +119,8 @@ def transitions_of_flat(blocks: Iterable[Steps], returns: EpisodeReturns) -> Ite
             yield _settled(pending, len(pending) - 2, at_end=False)
             pending = pending[-2:]
     if pending is not None:
-        yield _settled(pending, len(pending), at_end=True)
+        last = _settled(pending, len(pending), at_end=True)
+        yield from (last[index : index + 1] for index in range(len(last)))
     returns.finish()
 
 

@@ -210,6 +210,10 @@ class CheckpointWriter:
                 _log.warning("%s is missing or truncated: points of its curves are lost", path)
                 if not files.is_file(name):  # for example a link or a pipe
                     files.remove_folder(name)
+                elif name == "evaluations.csv":  # so that no row is appended to an incomplete one
+                    with files.open(name) as file:
+                        complete = file.read().rfind(b"\n") + 1
+                    files.cut(name, complete)
                 continue
             files.cut(name, expected["bytes"])
             if self._grown(name) != expected:

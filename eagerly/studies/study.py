@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,8 +121,9 @@ class Study:
         for name in sorted(saved.keys() | own.keys()):
             if (old := saved.get(name)) != (new := own.get(name)):
                 if isinstance(old, dict) and isinstance(new, dict):
-                    name = min(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
-                    old, new = old.get(name), new.get(name)
+                    old, new = (defaultdict(lambda: "missing", each) for each in (old, new))
+                    name = min(n for n in {*old, *new} if old[n] != new[n])
+                    old, new = old[name], new[name]
                 raise UsageError(
                     f"{self.path} contains another study: its {name} is {old}; got {new}. Repeat "
                     "its command, or choose another --study"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.agents.agent import Agent
+from eagerly.agents.agent_settings import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, MixedBuffer, OneStep, Replay, Transition
 from eagerly.datasets import Dataset, Transitions, open_dataset
 from eagerly.errors import RunError, UsageError
@@ -56,7 +57,7 @@ def _empty_buffer(capacity: int, agent: Agent, seed: np.random.SeedSequence) -> 
     if len(buffer):  # a resumed run would add them twice
         raise UsageError(
             f"{type(agent).__name__}.replay_buffer must return an empty buffer; got {len(buffer)} "
-            "rows: add them in a callback's on_begin, when training.steps is 0"
+            "rows: add them in a callback's on_begin, while len(training.buffer) is 0"
         )
     return buffer
 
@@ -74,8 +75,12 @@ def describe(run: Run, agent: Agent) -> list[dict[str, Any]]:
     run.check_trusted("data")
     found = []
     for dataset in _datasets(run, agent):
-        for _ in dataset.chunks():
-            pass
+        terminations = sum(int(chunk.terminated.sum()) for chunk in dataset.chunks())
+        if terminations and not dataset.has_next_observations and _uses_terminal(agent):
+            raise UsageError(
+                f"{dataset.path} must contain next_observations, because {run.agent} with these "
+                "settings also learns from the observation after a termination"
+            )
         summary = dataset.summary
         assert summary is not None
         _log.info("data %s: %s", dataset.path, summary)
@@ -96,9 +101,10 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
         accumulator: Converts steps to transitions. It must have no pending steps.
 
     Raises:
-        RunError: If the data has changed since `describe`, or its observations do not follow each
-            other as memory and stacked images require.
+        RunError: If the data has changed since `describe`, its observations do not follow each
+            other as memory and stacked images require, or the user does not trust the run.
     """
+    run.check_trusted("data")  # `describe` does not check a resumed run without a checkpoint
     if isinstance(buffer, MixedBuffer):
         buffer = buffer.data
     behavior = agent.behavior()
@@ -124,6 +130,11 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
     began = np.ones(run.config.num_envs, bool)
     accumulator.on_reset(began)
     buffer.on_reset(began)
+
+
+def _uses_terminal(agent: Agent) -> bool:
+    """Returns whether the next observation of a termination affects training."""
+    return agent.USES_TERMINAL_OBSERVATIONS or agent.config.hindsight != NO_HINDSIGHT
 
 
 def _datasets(run: Run, agent: Agent) -> list[Dataset]:

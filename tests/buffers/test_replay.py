@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -225,9 +227,14 @@ def test_rows_of_another_thread_are_added_after_a_draw() -> None:
     assert buffer.added == 3
 
 
-def test_a_buffer_can_be_copied() -> None:
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_buffer_can_be_copied(copied: Callable[[ReplayBuffer], ReplayBuffer]) -> None:
     buffer = ReplayBuffer(3, 2, 1)
-    buffer.add(numbered(0, 2))
-    another = copy.deepcopy(buffer)
-    another.add(numbered(2, 1))
-    assert (buffer.added, another.added) == (2, 3)
+    buffer.add(numbered(0, 1))
+    another = copied(buffer)
+    another.add(numbered(1, 1))
+    assert (buffer.added, another.added) == (1, 2)
+    buffer.add(numbered(1, 1))
+    np.testing.assert_array_equal(another.rows(0, 2), buffer.rows(0, 2))
+    with pytest.raises(FloatingPointError, match="reward must be finite"):
+        another.add(numbered(1, 1)._replace(reward=np.array([np.nan])))

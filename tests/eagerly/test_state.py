@@ -41,7 +41,7 @@ class Whole(Saved):
 
     _saved = (
         *("part", "_rows", "grows", "best", "mean", "is_on", "owed", "_generator", "sums", "parts"),
-        *("texts", "seen"),
+        *("texts", "seen", "pair", "counts"),
     )
     _compared = ("updates",)
 
@@ -53,7 +53,7 @@ class Whole(Saved):
         self._generator = np.random.default_rng(seed)
         self.sums: dict[str, Any] = {}
         self.texts, self.seen = "none", [np.zeros(2), 0]
-        self.updates = 4
+        self.updates, self.pair, self.counts = 4, (0.0, 0), {"left": 0}
 
 
 def lived() -> Whole:
@@ -61,7 +61,8 @@ def lived() -> Whole:
     whole = Whole(seed=3)
     whole.grows, whole.best, whole.is_on = np.ones((2, 5), np.int64), -2.5, True
     whole.owed, whole.sums, whole.texts = Fraction(7, 3), {"x": [1.5, 2]}, "some"
-    whole.seen = [np.array([1.0, 2.0]), 9]
+    whole.seen, whole.pair = [np.array([1.0, 2.0]), 9], (1.5, 2)
+    whole.counts["right"] = 5
     whole._generator.random(5)
     return whole
 
@@ -74,6 +75,7 @@ def test_declared_attributes_are_restored_in_a_new_object() -> None:
     other.restore(unpacked(packed(state)))
     np.testing.assert_equal(other.state(), state)
     assert (other.owed, other.parts["a"].count) == (Fraction(7, 3), 3)
+    assert (other.pair, other.counts) == ((1.5, 2), {"left": 0, "right": 5})
     assert other._generator.random() == lived()._generator.random()
 
 
@@ -106,6 +108,29 @@ def test_saved_values_that_do_not_fit_the_object_are_rejected(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Whole().restore(lived().state() | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("best", float("nan"), "best of Whole must be a finite number; got nan"),
+        ("parts", {1: 2}, r"parts of Whole must be a dictionary whose keys are text; got {1: 2}"),
+        ("sums", {"x": [-1]}, "x of sums of Whole must be an integer of at least 0; got -1"),
+        ("grows", np.array(["a"]), "grows of Whole must be a finite array of <U1"),
+    ],
+)
+def test_values_that_could_not_be_restored_are_not_saved(
+    name: str, value: Any, message: str
+) -> None:
+    whole = Whole()
+    setattr(whole, name, value)
+    with pytest.raises(ValueError, match=message):
+        whole.state()
+
+
+def test_arrays_of_the_same_name_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"two arrays with the name a\.b: rename a key"):
+        flatten_state({"a": {"b": np.zeros(1)}, "a.b": np.ones(1)})
 
 
 @pytest.mark.parametrize("state", [[], {}, {"count": 1, "more": 2}, None])

@@ -115,12 +115,9 @@ def test_chunks_do_not_change_transitions() -> None:
         size = int(generator.integers(1, 6))
         blocks = [part(slice(start, start + size)) for start in range(0, count, size)]
         found = list(transitions_of_flat(blocks, EpisodeReturns()))
-        rows = np.concatenate([each.observations[0] for each in found])
-        assert rows.tolist() == kept
-        nexts = np.concatenate([each.next_observations[0] for each in found])
-        assert nexts.tolist() == following
-        ended = np.concatenate([each.terminated | each.truncated for each in found])
-        assert ended.tolist() == ends
+        assert [row for each in found for row in each.observations[0]] == kept
+        assert [row for each in found for row in each.next_observations[0]] == following
+        assert [end for each in found for end in each.terminated | each.truncated] == ends
 
 
 NESTED = spaces.Dict(
@@ -184,6 +181,12 @@ def test_other_datasets_in_a_file_of_d4rl_are_ignored(tmp_path: Path) -> None:
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", **arrays())
     assert len(joined(open_dataset(tmp_path / "a.npz", OBSERVATIONS, ACTIONS))["rewards"]) == 5
+
+
+def test_chunks_with_next_observations_have_at_most_the_given_size(tmp_path: Path) -> None:
+    rows = arrays()
+    path = write(tmp_path, "npz", rows | {"next_observations": rows["observations"]})
+    assert len(joined(open_dataset(path, OBSERVATIONS, ACTIONS), steps=1)["rewards"]) == 7
 
 
 def test_chunks_of_large_observations_are_shorter(

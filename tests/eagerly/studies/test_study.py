@@ -163,6 +163,9 @@ def test_another_study_in_the_directory_is_rejected(tmp_path: Path) -> None:
     longer.settings = {**study.settings, "steps": 6}
     with pytest.raises(RunError, match="another study: its steps is 5; got 6"):
         longer.open()
+    longer.settings = {**study.settings, "steps": 5, "added": None}
+    with pytest.raises(RunError, match="another study: its added is missing; got None"):
+        longer.open()
     backwards = dict(reversed(SPACE.items()))
     Study(study.path, "td3", study.settings, backwards, pruner="median").open()
     with pytest.raises(RunError, match=r"is not a study: it has no study\.json"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import eagerly
 from eagerly import Trainer, open_run
 from eagerly.errors import RunError
 from eagerly.storage.checkpoint_reader import newest_checkpoint
+from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun, logged, train_in
@@ -214,12 +216,14 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_over(
     ]
 
 
-def test_a_truncated_table_is_reported_and_not_padded_with_zeros(
-    train: TrainRun, tmp_path: Path
+@pytest.mark.parametrize(("lines", "steps"), [(0, [300]), (2, [100, 300])])
+def test_a_truncated_table_is_reported_and_loses_only_its_last_rows(
+    train: TrainRun, tmp_path: Path, lines: int, steps: list[int]
 ) -> None:
-    train(steps=200, env="Long-v0")
+    train(steps=200, env="Long-v0", evaluate_every_steps=100)
     table = tmp_path / "run" / "evaluations.csv"
-    table.write_text(table.read_text().splitlines()[0] + "\n")
-    trainer = train(steps=210)
+    complete = table.read_text().splitlines(keepends=True)[:lines]
+    os.truncate(table, len("".join(complete)) + 3)
+    trainer = train(steps=300)
     assert any("evaluations.csv is missing or truncated" in line for line in trainer.lines)
-    assert b"\0" not in table.read_bytes()
+    assert read_results(table).steps.tolist() == steps

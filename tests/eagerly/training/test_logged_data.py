@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import TD3, open_run
+from eagerly import TD3, TD7, open_run
+from eagerly.agents.agent import Agent
 from eagerly.buffers import MixedBuffer
 from eagerly.errors import RunError
 from eagerly.storage.digests import digests
-from eagerly.training.logged_data import make_buffer
+from eagerly.training.logged_data import describe, make_buffer
 from tests.small_runs import TrainRun
 
 STEPS = 200  # of an episode
@@ -122,6 +126,40 @@ def test_data_that_does_not_fit_or_has_changed_is_rejected(train: TrainRun, tmp_
     assert not (tmp_path / "run").exists()
     with pytest.raises(RunError, match=r"apart\.npz cannot be used: the observation of "):
         train(data=apart, memory="gru", sequence_length=4)
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"), [(TD7, {}), (TD3, {"hindsight": "final"}), (TD3, {})]
+)
+def test_data_without_the_observations_after_terminations_are_rejected_if_these_are_used(
+    tmp_path: Path, agent: type[Agent], settings: dict[str, Any]
+) -> None:
+    ends = np.arange(STEPS) == STEPS - 1
+    changed = {"terminals": ends, "timeouts": np.zeros_like(ends)}
+    complete = log(tmp_path / "c.npz", 1, **changed, next_observations=np.zeros((STEPS, 3)))
+    env = gymnasium.make("Pendulum-v1")
+    made = agent(env, mode="eager", hidden_sizes=(8,))
+    made.config = replace(made.config, **settings)
+
+    def described(data: str) -> None:
+        describe(open_run(None, agent.__name__.lower(), {"env": "Pendulum-v1", "data": data}), made)
+
+    described(complete)
+    described(log(tmp_path / "cut.npz", 1))  # has no termination
+    refusal = pytest.raises(RunError, match=r"data\.npz must contain next_observations, because")
+    with refusal if agent is TD7 or settings else nullcontext():
+        described(log(tmp_path / "data.npz", 1, **changed))
+
+
+def test_data_of_an_untrusted_run_without_checkpoints_are_not_read(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    train(steps=20, data=log(tmp_path / "data.npz", 1))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(RunError, match=r"is not trusted .* would read logged data from"):
+        train(steps=30)
 
 
 OFFLINE = {"env": "Pendulum-v1", "data": "short.npz", "offline": True}
