@@ -21,6 +21,8 @@ def sanitize(text: str, *, lines: bool = True) -> str:
     def escaped(found: re.Match[str]) -> str:
         if lines and found[0] in "\n\t":
             return found[0]
+        if "\x7f" < found[0] <= "\x9f":  # TOML leaves these unescaped, and has no "\x"
+            return f"\\u{ord(found[0]):04x}"
         return found[0].encode("unicode_escape", "surrogatepass").decode()
 
     return _UNPRINTABLE.sub(escaped, text)

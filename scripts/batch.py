@@ -152,10 +152,11 @@ def run_batch(batch: Batch, *, progress: bool = True) -> list[Job]:
     with StopSignals() as signals:
         try:
             Jobs(jobs, batch.at_a_time, signals, progress=progress).run()
-        except KeyboardInterrupt:  # raised by a second signal
-            raise KeyboardInterrupt(
-                f"stopped immediately. Resume from the last checkpoints with {batch.again}"
-            ) from None
+        except KeyboardInterrupt as stopped:  # raised by a second signal
+            stopped.args = (
+                f"stopped immediately. Resume from the last checkpoints with {batch.again}",
+            )
+            raise
     if signals.received and any(job.state != "finished" for job in jobs):
         where = ", ".join(
             f"{job.name} at step {job.steps} of {job.run.config.steps}" for job in jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from tqdm import tqdm
 
 from eagerly.scripts.job import Job, gpus
 from eagerly.scripts.output import tell
-from eagerly.training.signals import StopSignals
+from eagerly.training.signals import StopSignals, Terminated
 
 _TICK = 0.1  # seconds between polls of the processes
 
@@ -55,6 +56,8 @@ class Jobs:
         Raises:
             KeyboardInterrupt: If a second signal arrives; the processes are killed.
         """
+        # By default, a second SIGTERM would end this process without its children.
+        self._signals.then = lambda: signal.signal(signal.SIGTERM, _terminated)
         try:
             self._add()
             while self._running or (self._waiting and not self._signals.received):
@@ -137,3 +140,7 @@ class Jobs:
         """Prints a line above the progress bar."""
         with suppress(OSError), tqdm.external_write_mode(file=sys.stdout):
             tell(line)
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise Terminated(number)

@@ -116,7 +116,12 @@ def _print_command(run: Run) -> None:
     defaults = new_run_defaults(run.agent)
     # With --hardware, these have other defaults, which depend on each other.
     shown = hardware_defaults({}) if settings["hardware"] else {}
-    changed = {name: v for name, v in settings.items() if v != defaults[name] or name in shown}
+    idle = run.config.without_effect() | run.agent_config.without_effect()
+    changed = {
+        name: value
+        for name, value in settings.items()
+        if (value != defaults[name] or name in shown) and name not in idle
+    }
     echo(command("train.py", run.agent, "--preset", "defaults", *flag_words(changed)))
     if steps := run.overridden_at():
         echo(

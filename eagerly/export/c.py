@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.errors import UsageError
 from eagerly.export import c_source as source
 from eagerly.export import calibration
 from eagerly.export.c_functions import act, header, integer_network
@@ -102,8 +103,15 @@ def convert(
 
 
 def compiler() -> list[str]:
-    """Returns the C compiler command as a list of words: `$CC`, or `cc` by default."""
-    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+    """Returns the C compiler command as a list of words: `$CC`, or `cc` by default.
+
+    Raises:
+        UsageError: If `$CC` has an unbalanced quote.
+    """
+    try:
+        return shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise UsageError(f"CC must be a command; got {os.environ['CC']}: {error}") from error
 
 
 def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = FLAGS) -> Path:

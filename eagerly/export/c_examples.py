@@ -120,8 +120,10 @@ def write_examples_of(
         high: `[C + k]`, float64, upper bounds.
     """
     head = network.architecture.head
-    # One float32 step, by which a result may differ, can be larger if bounds are far from 0.
-    step = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+    # One step of the dtype, by which a result may differ, can be larger for float16 and for bounds
+    # that are far from 0.
+    kind = np.float16 if actions.dtype == np.float16 else np.float32
+    step = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(kind)).astype(np.float64)
     tolerance, masks = np.maximum(C_TOLERANCE * (high - low), step), None
     tolerance[head.continuous :] = 0.5
     rows = head.visible(steps.rows)

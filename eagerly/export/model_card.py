@@ -87,7 +87,8 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
 
 def _import_of(name: str) -> str:
     """Returns Python code that loads the policy from a folder with this name."""
-    if name.isidentifier() and not keyword.iskeyword(name) and name not in sys.stdlib_module_names:
+    taken = {*sys.stdlib_module_names, "test"}  # a package that the list omits
+    if name.isidentifier() and not keyword.iskeyword(name) and name not in taken:
         lines = [f"from {name}.runner import Policy", "", "policy = Policy()"]
     else:  # not importable under this name
         lines = ["import sys", "", f"sys.path.insert(0, {name!a})", "from runner import Policy"]

@@ -95,11 +95,17 @@ class Checkpoint:
         except (KeyError, TypeError) as error:
             raise ValueError(f"the checkpoint has no state of {component}: {error!r}") from error
 
-    def policies(self) -> dict[str, tuple[dict[str, np.ndarray], int]]:
-        """Returns actor weights and their step for "latest" and, if available, "best"."""
+    def policies(self, last_override: int) -> dict[str, tuple[dict[str, np.ndarray], int]]:
+        """Returns actor weights and their step for "latest" and, if available, "best".
+
+        Args:
+            last_override: Step of the last override. Earlier best policies do not count. -1: no
+                override.
+        """
         state = self.state("policies")
         found = {"latest": (state["latest"], self.manifest.steps)}
-        if (best := state["best"]) is not None:
+        best = state["best"]
+        if best is not None and best["step"] > last_override:
             found["best"] = best["weights"], int(best["step"])
         return found
 

@@ -108,11 +108,10 @@ def _without_import(path: Path, trusted: bool) -> tuple[Run | None, Checkpoint |
             return None, saved
         run_config, history = check_saved(document), document["history"]
     named = outside_settings(document)
-    if trusted or is_trusted(path, named):
-        named = {}
-    untrusted = {name: named[name] for name in named.keys() & CHECKED_LATER}
-    run = Run(path, agent, run_config, config, is_new=False, history=history, untrusted=untrusted)
-    return run, saved
+    asked = {} if trusted or is_trusted(path, named) else named
+    untrusted = {name: asked[name] for name in asked.keys() & CHECKED_LATER}
+    more = {"history": history, "untrusted": untrusted, "named": named}
+    return Run(path, agent, run_config, config, is_new=False, **more), saved
 
 
 @contextmanager
@@ -132,9 +131,7 @@ def _actor_config(saved: Checkpoint, settings: Mapping[str, Any]) -> AgentConfig
 
 
 def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
-    found = saved.policies()
-    if "best" in found and found["best"][1] <= run.last_override:
-        del found["best"]  # the override came after this checkpoint
+    found = saved.policies(run.last_override)
     if "best" not in found and _evaluated_at_end(run, saved):
         found["best"] = found["latest"]
     why = "no policy has been evaluated since the first update"

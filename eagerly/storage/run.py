@@ -94,6 +94,7 @@ class Run:
     trusts_init_from: bool = False
     trusts_all: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] | None = None
     _lock: RunLock | None = None
 
     def __repr__(self) -> str:
@@ -193,7 +194,7 @@ class Run:
 
         A run with untrusted settings is not recorded. Those settings have had no effect.
         """
-        named = outside_settings(self.document())
+        named = outside_settings(self.document()) if self.named is None else self.named
         if named and not self.untrusted:
             self._record(named)
 

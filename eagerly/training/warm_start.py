@@ -76,7 +76,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
                 f"in this run: {must}"
             )
     try:
-        found = saved.policies()
+        found = saved.policies(other.last_override)
         copies_all = len(copied) == len(agent.modules.networks())
         weights, step = found["latest" if copies_all or "best" not in found else "best"]
         pairs = _compared(run, spaces, other, saved)

@@ -25,7 +25,7 @@ from eagerly.scripts.commands import Command
 from eagerly.scripts.main import main
 from eagerly.scripts.output import echo
 from eagerly.storage.listing import runs_below
-from tests.helpers import script
+from tests.helpers import edit_sealed, script
 from tests.small_runs import SMALL as SMALL_RUN
 
 EAGERLY = Path(sys.executable).with_name("eagerly")
@@ -188,6 +188,7 @@ def test_the_list_shows_the_state_of_each_run(tmp_path: Path) -> None:
     [
         {**SMALL_RUN, "env_kwargs": {"g": 9.0}, "hidden_sizes": ()},
         {"env": "Pendulum-v1", "hardware": True, "policy_lag": 0},
+        {**SMALL_RUN, "exploration": "ornstein_uhlenbeck", "ou_theta": 0.3},
     ],
 )
 def test_the_printed_command_trains_the_same_run(
@@ -195,6 +196,8 @@ def test_the_printed_command_trains_the_same_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     open_run(Path("run"), "td3", {**given, "preset": "environment", "seed": 3}).write()
+    if "ou_theta" in given:  # then an override made it ineffective
+        edit_sealed(Path("run/config.json"), lambda d: d["settings"].update(exploration="gaussian"))
     printed = CliRunner().invoke(runs.main, ["--command", "run"]).output
     words = shlex.split(printed)
     again = CliRunner().invoke(train.main, [*words[words.index("td3") :], "--print-config"])

@@ -247,21 +247,24 @@ def test_a_signal_lets_running_jobs_save_and_starts_no_others(
     assert not Path("2.began").exists()
 
 
-def test_a_second_signal_stops_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_stops_immediately(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     _stand_in(monkeypatch, "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
 
     def send() -> None:
         while not (Path("pid").exists() and Path("pid").read_text()):
             time.sleep(0.01)
         for _ in range(2):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             time.sleep(0.5)
 
     sender = threading.Thread(target=send)
     sender.start()
     code, output = invoke(main, *WORDS, "--seeds", "0..1")
     sender.join()
-    assert code == 130
+    assert code == 128 + number
     assert "stopped immediately. Resume from the last checkpoints with " in output
     assert gone(int(Path("pid").read_text()))
 

@@ -132,7 +132,7 @@ def test_control_characters_in_names_are_escaped(finished: Path, tmp_path: Path)
     for result in results:
         assert "Traceback" not in result.output
         assert not set(ESCAPES[:1] + "\x07\x9b\u202e\u2028") & set(result.output), result.output
-    assert r"name\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028\n" in results[0].output
+    assert r"name\x1b[2J\x1b]0;owned\x07\u009b31m\u202egnp.exe\u2028\n" in results[0].output
     assert sanitize("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
 
 

@@ -318,7 +318,8 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
 
 def test_options_take_precedence_over_a_config_file(tmp_path: Path) -> None:
     words = ["td3", "--env", "Pendulum-v1", "--memory", "gru", "--hidden-sizes", "8,8"]
-    words += ["--env-kwargs", '{"g": 9.81}', "--steps", "30000", "--init-from", "none"]
+    words += ["--env-kwargs", '{"g": 9.81, "x": "\x85"}', "--steps", "30000"]
+    words += ["--init-from", "none"]
     code, printed = invoke(train.main, *words, "--print-config")
     assert code == 0
     assert '\n# Recurrent networks\nmemory = "gru"\n' in printed

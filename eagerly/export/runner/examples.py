@@ -89,9 +89,10 @@ def differences(
     measured: dict[str, float] = {}
     if count:
         low, high = (np.array(action[end], np.float64)[:count] for end in ("low", "high"))
-        # Ignore differences of one float32 step: if bounds are far from 0, it may exceed the
-        # tolerance.
-        steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+        # Ignore differences of one step of the dtype: for float16, or if bounds are far from 0, it
+        # may exceed the tolerance.
+        kind = np.float16 if found.dtype == np.float16 else np.float32
+        steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(kind)).astype(np.float64)
         apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count])
         apart = np.where(apart <= steps, 0.0, apart) / (high - low)
         measured["largest"] = float(apart.max())

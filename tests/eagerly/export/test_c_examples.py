@@ -132,8 +132,18 @@ def test_choices_equal_those_of_numpy(
 
 
 @needs_compiler
-def test_one_float32_step_is_no_difference_if_bounds_are_far_from_0(tmp_path: Path) -> None:
-    network, actions = actor(), Actions(gymnasium.spaces.Box(1e6 + 0.0625, 1e6 + 500, (2,)))
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Box(1e6 + 0.0625, 1e6 + 500, (2,)),
+        gymnasium.spaces.Box(-1, 1, (2,), np.float16),
+    ],
+    ids=["far from 0", "float16"],
+)
+def test_one_step_of_the_dtype_is_no_difference(
+    tmp_path: Path, space: gymnasium.spaces.Box
+) -> None:
+    network, actions = actor(), Actions(space)
     low, high = (end.astype(np.float64) for end in (actions.low, actions.high))
     c.convert(network, "float32", tmp_path, low=low, high=high)
     scores, _ = score_steps(network, actions, alone(observed()))

@@ -51,6 +51,9 @@ def test_a_missing_compiler_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CC", "no-such-compiler -m32")
     with pytest.raises(UsageError, match="'no-such-compiler' was not found: install gcc or clang"):
         FORMATS["c"].check_installed()
+    monkeypatch.setenv("CC", "'gcc")
+    with pytest.raises(UsageError, match="CC must be a command; got 'gcc: No closing quotation"):
+        FORMATS["c"].check_installed()
 
 
 def test_unknown_formats_and_precisions_raise_errors() -> None:

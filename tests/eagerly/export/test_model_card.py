@@ -46,6 +46,14 @@ def test_the_model_card_describes_the_network(
     assert line in model_card(about, FORMATS["onnx"], "policy")
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("policy", "from policy.runner import"), ("test", 'path.insert(0, "test")')],
+)
+def test_the_model_card_imports_the_export_and_no_other_package(name: str, line: str) -> None:
+    assert line in model_card(described(), FORMATS["onnx"], name).replace("'", '"')
+
+
 def test_the_model_card_omits_entries_that_the_policy_does_not_read() -> None:
     about = described(NESTED, ignore_entries="arm", critic_entries="flags,tool")
     card = model_card(about, FORMATS["onnx"], "policy")

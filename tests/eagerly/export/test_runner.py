@@ -734,3 +734,6 @@ def test_one_float32_step_is_no_difference_if_bounds_are_far_from_0() -> None:
     beside, beyond = np.nextafter(expected, np.float32(2e3)), expected + np.float32(2e-4)
     assert runner.differences(about, beside, expected, expected)["largest"] == 0.0
     assert runner.differences(about, beyond, expected, expected)["largest"] > 1e-4
+    half = np.array([[1000.5]], np.float16)  # float16 has steps of 0.5 there
+    assert runner.differences(about, half + np.float16(0.5), half, half)["largest"] == 0.0
+    assert runner.differences(about, half + np.float16(1.0), half, half)["largest"] == 1.0

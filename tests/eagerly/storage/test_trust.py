@@ -21,6 +21,7 @@ from eagerly.importing import import_module, is_local, location_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.storage import trust
 from eagerly.storage.config import RunConfig
+from eagerly.storage.loading import open_policy_run
 from eagerly.storage.run import _trust_error
 from tests.helpers import edit_sealed
 from tests.small_runs import SMALL, TrainRun, logged, train_in
@@ -152,6 +153,15 @@ def test_only_a_described_actor_of_an_untrusted_agent_is_loaded(
     with pytest.raises(RunError, match=message):
         load_policy(stage.run)
     assert not stage.ran
+
+
+def test_trust_in_a_run_whose_agent_is_not_imported_is_remembered(stage: Stage) -> None:
+    stage.name(*NAMED["agent"])
+    stage.edit(lambda document: document["settings"].update(unknown="evil", env_kwargs={"g": 5.0}))
+    assert open_policy_run(stage.run, {})[0].untrusted == {"env_kwargs": {"g": 5.0}}
+    run, _ = open_policy_run(stage.run, {}, trust=True)
+    run.trust()
+    assert open_policy_run(stage.run, {})[0].untrusted == {}
 
 
 @pytest.mark.parametrize("role", ["agent", "env", "actor"])

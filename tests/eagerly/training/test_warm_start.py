@@ -15,6 +15,7 @@ from eagerly.errors import RunError
 from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import open_run
 from tests.eagerly.training.test_trainer import _same
+from tests.helpers import edit_sealed
 from tests.small_runs import TrainRun
 
 OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
@@ -38,6 +39,11 @@ def test_a_run_is_initialized_with_the_best_policy_of_another(
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
         np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
+    shutil.copytree(tmp_path / "first", tmp_path / "overridden")
+    entry = {"time": "2026-01-01T00:00:00+00:00", "steps": 150, "overridden": {"tau": [0.1, 0.2]}}
+    edit_sealed(tmp_path / "overridden" / "config.json", lambda d: d["history"].append(entry))
+    other = train("third", **settings, init_from=str(tmp_path / "overridden"), steps=10)
+    assert any(line.endswith("overridden from step 150") for line in other.lines)
     if normalized:
         counts = [each.agent.normalization.moments.count for each in (trainer, first)]
         assert counts[0] > counts[1] > 0
