@@ -118,7 +118,8 @@ class Agent(Algorithm, Saved):
         layouts = self.observations, self.actions
         config.check_spaces(*layouts)
         config.check_effect(config.changed(), layouts)
-        self.seed, self._spaces, self._in_update = seed, builder.spaces, False
+        self.seed, self._spaces = seed, builder.spaces
+        self._updating: int | None = None  # the thread that is in `update`
         self.inputs = inputs_of(config, *layouts, seed)
         self.rewards = RewardScaling(config, self.inputs.dtype)
         rows = self.inputs.rows_per_update // config.replicas
@@ -193,13 +194,13 @@ class Agent(Algorithm, Saved):
 
     def _update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         batch = batch._replace(reward=self.rewards(batch.reward))
-        self._in_update = True
+        self._updating = threading.get_ident()
         try:
             with self.clock.during(phase.update):
                 results = (self._replicas or self).update(batch, random, phase)
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:
-            self._in_update = False
+            self._updating = None
         metrics, per_row = two_dictionaries(results)
         if taken := metrics.keys() & more.keys():
             raise ValueError(f"metric {min(taken)} is reserved for the agent: rename yours")
@@ -213,7 +214,7 @@ class Agent(Algorithm, Saved):
             RuntimeError: If read within `update`, where it would be a constant of the traced
                 program.
         """
-        if self._in_update:
+        if self._updating == threading.get_ident():
             raise RuntimeError("within an update, its number is phase.update, not self.updates")
         return self.learner.updates
 

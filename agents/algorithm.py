@@ -38,15 +38,12 @@ class Algorithm:
         REPLICABLE: Whether several devices can each process a part of the batch (`replicas`): if
             `update` uses a batch only through means over its rows, and the first axis of all
             random numbers is the rows. Subclasses do not inherit it.
-        USES_TERMINAL_OBSERVATIONS: Whether `update` uses the next observation of a termination, for
-            example to predict it.
         config: The settings.
         modules: The result of `build`: networks with their targets and optimizers, by name.
     """
 
     Budget: ClassVar[type[Any] | None] = None
     REPLICABLE: ClassVar[bool] = False
-    USES_TERMINAL_OBSERVATIONS: ClassVar[bool] = False
     config: AgentConfig
     modules: Modules
 

@@ -88,7 +88,7 @@ class ModelBuilder:
     @cached_property
     def columns(self) -> LastColumns | None:
         """Selects the actor's columns of observations `[B, O]`; None if it sees all columns."""
-        if not self.config.critic_entries:
+        if not self.config.critic_entries or self.observations.actor is self.observations:
             return None
         return LastColumns(
             self.observations.actor.size, self.normalization, self.config.variable_dtype

@@ -67,6 +67,11 @@ class AgentConfig(AgentSettings):
         other = {NO_HINDSIGHT: 0, FINAL: 1}
         return 1 + other.get(self.hindsight, self.hindsight_goals)
 
+    @property
+    def uses_terminal_observations(self) -> bool:
+        """True if the observation after a termination affects training."""
+        return self.hindsight != NO_HINDSIGHT
+
     def spaces(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space
     ) -> tuple[Observations, Actions]:

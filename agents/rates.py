@@ -31,7 +31,7 @@ class LearningRates:
             name: Name of the optimizer, such as "actor_optimizer".
         """
         config = self._config
-        follows: float | UpdateSchedule = rate
+        follows: float | UpdateSchedule = float(rate)  # Keras rejects integers
         if config.schedule != CONSTANT:
             schedule = decay(config.schedule, rate, config.schedule_steps, config.schedule_end)
             follows = UpdateSchedule(self._clock.passed, schedule)

@@ -153,7 +153,6 @@ class TD7(Agent):
 
     Config = TD7Config
     Builder = TD7Builder
-    USES_TERMINAL_OBSERVATIONS = True  # the encoder predicts their embeddings
     config: TD7Config
 
     @property

@@ -122,6 +122,11 @@ class TD7Config(AgentConfig):
         at_most=10**9,
     )
 
+    @property
+    def uses_terminal_observations(self) -> bool:
+        """True, because the encoder learns to predict the embeddings of all next observations."""
+        return True
+
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
         """Validates the settings against the spaces.
 

@@ -96,7 +96,8 @@ class CustomModel:
     @property
     def needs_autograph(self) -> bool:
         """True if the model may branch on tensors in Python. Keras models never can."""
-        return not type(self.model).__call__.__module__.startswith("keras.")
+        module = getattr(type(self.model).__call__, "__module__", "")  # functions have none
+        return not module.startswith("keras.")
 
     @property
     def trainable_variables(self) -> list[CustomVariable]:
@@ -286,7 +287,8 @@ class CustomActor(CustomModel):
         weights = [(variable, variable.numpy()) for variable in self.trainable_variables]
         try:
             for variable, values in weights:
-                variable.assign(1000 * values)
+                # Zeros become large, too, because a last layer may be initialized with zeros.
+                variable.assign(np.where(values == 0, 1000, 1000 * values))
             large = self(tf.ones((1, self._inputs["observation"]), self.variable_dtype))
         finally:
             for variable, values in weights:

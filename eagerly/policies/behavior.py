@@ -203,17 +203,18 @@ def check_rows(observations: np.ndarray, size: int) -> None:
 
 
 def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
-    """Returns scores as float32, after checking that they are finite.
+    """Returns scores as float32, after checking that they and the observations are finite.
+
+    An infinite observation can have finite scores, because a layer may clip or saturate.
 
     Raises:
-        FloatingPointError: If a score is NaN or infinite, because an observation or a weight is
-            not finite.
+        FloatingPointError: If an observation or a score is NaN or infinite.
     """
     scores = scores.astype(np.float32, copy=False)
+    if not np.isfinite(observations).all():
+        raise FloatingPointError(
+            f"observation must be finite; got {first_not_finite(observations)}"
+        )
     if not math.isfinite(scores.sum()):
-        if not np.isfinite(observations).all():
-            raise FloatingPointError(
-                f"observation must be finite; got {first_not_finite(observations)}"
-            )
         raise FloatingPointError(f"action must be finite; got {scores.tolist()} for {observations}")
     return scores

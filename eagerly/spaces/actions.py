@@ -246,7 +246,7 @@ class Actions:
         is_array = isinstance(self.space, spaces.Discrete | spaces.MultiBinary)
         if isinstance(masks, np.ndarray):
             return bool(masks.dtype == object)
-        return isinstance(masks, list) and not is_array
+        return isinstance(masks, list) and (not is_array or any(mask is None for mask in masks))
 
 
 def _parts(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.agent_settings import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, MixedBuffer, OneStep, Replay, Transition
 from eagerly.datasets import Dataset, Transitions, open_dataset
 from eagerly.errors import RunError, UsageError
@@ -73,10 +72,10 @@ def describe(run: Run, agent: Agent) -> list[dict[str, Any]]:
             from a run directory that the user does not trust.
     """
     run.check_trusted("data")
-    found = []
+    found, needed = [], agent.config.uses_terminal_observations
     for dataset in _datasets(run, agent):
         terminations = sum(int(chunk.terminated.sum()) for chunk in dataset.chunks())
-        if terminations and not dataset.has_next_observations and _uses_terminal(agent):
+        if terminations and needed and not dataset.has_next_observations:
             raise UsageError(
                 f"{dataset.path} must contain next_observations, because {run.agent} with these "
                 "settings also learns from the observation after a termination"
@@ -130,11 +129,6 @@ def load(run: Run, agent: Agent, buffer: Replay, accumulator: Accumulator) -> No
     began = np.ones(run.config.num_envs, bool)
     accumulator.on_reset(began)
     buffer.on_reset(began)
-
-
-def _uses_terminal(agent: Agent) -> bool:
-    """Returns whether the next observation of a termination affects training."""
-    return agent.USES_TERMINAL_OBSERVATIONS or agent.config.hindsight != NO_HINDSIGHT
 
 
 def _datasets(run: Run, agent: Agent) -> list[Dataset]:

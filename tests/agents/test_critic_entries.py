@@ -241,6 +241,13 @@ def test_each_mistake_has_its_message(settings: dict[str, Any], message: str) ->
         agent_of(**settings)
 
 
+def test_a_text_without_names_hides_nothing() -> None:
+    assert (
+        agent_of(critic_entries=",").actor.network.architecture
+        == agent_of(critic_entries="").actor.network.architecture
+    )
+
+
 @pytest.mark.parametrize(
     ("builder", "message"),
     [

@@ -274,6 +274,16 @@ class BranchingTD3(TD3):
         return metrics | {"largest_reward": largest}, per_row
 
 
+def function_actor(observations: Any, actions: Any) -> Any:
+    kernel = tf.Variable(tf.zeros((4, 2)), name="kernel")
+
+    def act(observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(observation @ kernel)
+
+    act.variables = [kernel]  # type: ignore[attr-defined]
+    return act
+
+
 def test_user_code_may_branch_on_tensors() -> None:
     def branching_actor(observations: Any, actions: Any) -> Any:
         return Branching(4, 2, bounded=True)
@@ -286,6 +296,7 @@ def test_user_code_may_branch_on_tensors() -> None:
     for kind, actor, needed in (
         (BranchingTD3, "", True),
         (TD3, branching_actor, True),
+        (TD3, function_actor, True),
         (TD3, late_actor, False),
     ):
         assert kind(*spaces(), eager, actor=actor)._needs_autograph() == needed
@@ -590,6 +601,13 @@ MISTAKES = {
     "NaN": (lambda o, a: Ended(2, lambda x: x * np.nan), "", "must return finite actions"),
     "small, and out of bounds all the same": (
         lambda o, a: Ended(2, lambda x: 1e-3 * x),
+        "",
+        r"must return actions in \[-1, 1\]; got .*: apply a tanh to its output",
+    ),
+    "zeros, and out of bounds all the same": (
+        lambda o, a: keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(2, kernel_initializer="zeros")]
+        ),
         "",
         r"must return actions in \[-1, 1\]; got .*: apply a tanh to its output",
     ),

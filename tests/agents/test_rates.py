@@ -28,6 +28,11 @@ def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
     return {name: values for name, values in metrics.items() if name.startswith("learning_rate/")}
 
 
+def test_learning_rates_may_be_integers() -> None:
+    agent = small_agent("td3", actor_learning_rate=1)
+    assert float(agent.actor.optimizer.learning_rate) == 1.0
+
+
 def test_a_linear_schedule_decays_for_actor_and_critic_and_then_stays_constant() -> None:
     settings = {"schedule": "linear", "schedule_steps": 4, "schedule_end": 0.5}
     found = rates_of(6, actor_learning_rate=0.1, policy_delay=2, **settings)

@@ -5,6 +5,7 @@ Tests that apply to all agents are in test_conformance.py.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,24 @@ class Numbered(TD3):
         moves = phase.is_multiple_of(self.config.policy_delay)
         names = ("losses/critic", "losses/actor") if moves else ("losses/critic",)
         return dict.fromkeys(names, tf.cast(phase.update, tf.float32)), {}
+
+
+class Reading(Numbered):
+    """Reads the number of updates within an update, and in another thread."""
+
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        with pytest.raises(RuntimeError, match=r"its number is phase\.update, not self\.updates"):
+            _ = self.updates
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lambda: self.updates).result() == 0
+        return super().update(batch, random, phase)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_only_the_thread_of_an_update_cannot_read_the_number_of_updates(mode: str) -> None:
+    agent = Reading(*spaces(), TD3Config(batch_size=8, hidden_sizes=(8,), mode=mode))
+    agent.train(filled_buffer(), 1)
+    assert agent.updates == 1
 
 
 @pytest.mark.parametrize(

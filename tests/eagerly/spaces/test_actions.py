@@ -231,6 +231,7 @@ def test_a_batch_of_masks_may_be_stacked_or_a_list() -> None:
     separate = np.empty(2, object)
     separate[:] = [np.array([1, 0]), np.array([1, 1])]
     np.testing.assert_array_equal(of_two.mask(separate), [[1, 0], [1, 1]])
+    np.testing.assert_array_equal(of_two.mask([None, [1, 0]]), [[1, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,9 @@ def test_actions_are_in_the_environments_units_for_one_or_many_observations(
             policy(wrong)
     with pytest.raises(FloatingPointError, match="observation must be finite; got"):
         policy(np.array([np.nan, 0.0]))
+    policy.actor = lambda rows: np.zeros((len(rows), 2), np.float32)  # like a saturated layer
+    with pytest.raises(FloatingPointError, match="observation must be finite; got"):
+        policy(np.array([np.inf, 0.0]))
 
 
 def test_best_and_latest_policies_have_the_weights_of_their_steps(
