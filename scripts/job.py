@@ -73,7 +73,7 @@ class Job:
         score: Return of the latest evaluation.
         state: "waiting", "running", "stopped", "failed" or "finished".
         problem: Why the process cannot be started, if it cannot.
-        gpu: The only GPU that the process may use, as in CUDA_VISIBLE_DEVICES; "" for all.
+        gpu: The GPUs that the process may use, as in CUDA_VISIBLE_DEVICES; "" for all.
     """
 
     name: str

@@ -114,8 +114,9 @@ class Jobs:
             self._bar.update(sum(job.steps for job in self._jobs) - self._bar.n)
 
     def _start(self, job: Job) -> None:
-        used = Counter(other.gpu for other in self._running)
-        job.gpu = min(self._gpus, key=used.__getitem__, default="")
+        used = Counter(gpu for other in self._running for gpu in other.gpu.split(","))
+        count = job.run.agent_config.replicas  # each replica uses one
+        job.gpu = ",".join(sorted(self._gpus, key=used.__getitem__)[:count])
         try:
             job.start()
         except (OSError, ValueError) as error:

@@ -88,7 +88,7 @@ class CheckpointWriter:
         self._digests: dict[str, tuple[int, Any]] = {}
         self._published: list[Manifest] | None = None  # None until read from disk
 
-    def save(self, contents: Contents, **about: Any) -> None:
+    def save(self, contents: Contents, **about: Any) -> bool:
         """Writes a checkpoint and removes those beyond `keep`.
 
         Does nothing if the newest checkpoint has the same steps, updates and pending work. If an
@@ -98,6 +98,9 @@ class CheckpointWriter:
             contents: The contents to save.
             **about: The remaining fields of the `Manifest`: steps, updates, in_round, pending,
                 spaces, conditions, config.
+
+        Returns:
+            Whether a checkpoint was written.
 
         Raises:
             FloatingPointError: If a variable is not finite.
@@ -115,7 +118,7 @@ class CheckpointWriter:
                 # Saving again would do harm: a finished run may have been evaluated after this
                 # checkpoint. That evaluation must be discarded if the run is extended, but a new
                 # checkpoint would include it.
-                return
+                return False
             revision = last.revision + 1
         folder, added = folder_name(steps, updates, revision), contents.buffer.added
         states = {name: flatten_state(part.state()) for name, part in contents.components.items()}
@@ -150,6 +153,7 @@ class CheckpointWriter:
         self._published = [*previous, manifest][-self._keep :]
         with suppress(OSError):  # remaining files are removed at the next save
             self._clean(self._published)
+        return True
 
     def _write_parts(
         self, folder: str, variables: Variables, arrays: Mapping[str, Mapping[str, np.ndarray]]

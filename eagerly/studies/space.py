@@ -18,7 +18,7 @@ from eagerly.storage.trust import FACTORIES
 
 # Settings that define the task, the budget or the score, so that scores with different values are
 # not comparable.
-_FIXED = OF_THE_TASK | {"num_envs", "evaluation_steps_limit", *FACTORIES}
+_FIXED = OF_THE_TASK | {"num_envs", "rollout_steps", "evaluation_steps_limit", *FACTORIES}
 _KEYS = {"low", "high", "log", "step"}
 
 

@@ -158,8 +158,8 @@ class Study:
             trials: As in `propose`, for the pruner.
 
         Raises:
-            RunError: If the evaluations of a run are damaged, or its settings are not those of the
-                trial.
+            RunError: If the evaluations of a run are damaged, its settings are not those of the
+                trial, or its seeds were never evaluated at the same step.
         """
         runs = self.runs(trial.number)
         for run in runs:
@@ -180,7 +180,14 @@ class Study:
             until = min(step for step, failed in zip(last, ended, strict=True) if failed)
             ready = (f or s >= until for f, s in zip(ended, last, strict=True))
             return replace(trial, state=FAILED if all(ready) else RUNNING)
-        return replace(trial, state=COMPLETE if all(map(_is_finished, runs)) else RUNNING)
+        if not all(map(_is_finished, runs)):
+            return replace(trial, state=RUNNING)
+        if not values and all(tables):
+            raise RunError(
+                f"the runs of {runs[0].parent} have no evaluation at the same step, so the trial "
+                "has no score: use one seed, or --evaluations separate"
+            )
+        return replace(trial, state=COMPLETE)
 
     def _check_settings(self, run: Path, trial: Trial) -> None:
         if not RunFiles(run).is_file("config.json"):

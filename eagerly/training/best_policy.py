@@ -33,6 +33,7 @@ class BestPolicyTracker:
         self._agent, self._kept = agent, kept
         self._settings_class = describing_class(agent)
         self._best: Weights = {}
+        self._override = -1  # evaluations up to this step do not count
         self.best_step: int | None = None
         self.best_return = -math.inf
 
@@ -60,7 +61,8 @@ class BestPolicyTracker:
 
         Evaluations before the first update do not count: a good score then is luck, not learning.
         """
-        if not self.updates or (self.best_step is not None and mean_return <= self.best_return):
+        is_best = self.best_step is None or mean_return > self.best_return
+        if not (is_best and self.updates and step > self._override):
             return False
         self.best_step, self.best_return = step, float(mean_return)
         self._best = self._weights()
@@ -69,8 +71,18 @@ class BestPolicyTracker:
     def _weights(self) -> Weights:
         return self._agent.policy_weights() if self._kept is None else self._kept.weights
 
-    def forget_best(self) -> None:
-        """Discards the best policy and restarts the search."""
+    def restart(self, step: int) -> None:
+        """Restarts the search for the best policy, and for the kept one, after an override.
+
+        Args:
+            step: The step of the override. Evaluations up to this step do not count.
+        """
+        self._forget_best()
+        self._override = step
+        if self._kept is not None:
+            self._kept.forget_best()
+
+    def _forget_best(self) -> None:
         self.best_step, self.best_return, self._best = None, -math.inf, {}
 
     def state(self) -> dict[str, Any]:
@@ -91,7 +103,7 @@ class BestPolicyTracker:
         Raises:
             ValueError: If the best return is not finite.
         """
-        self.forget_best()
+        self._forget_best()
         if (best := state["best"]) is not None:
             if not math.isfinite(best["return"]):
                 raise ValueError(f"the best return must be finite; got {best['return']}")

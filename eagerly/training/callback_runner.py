@@ -70,7 +70,7 @@ class CallbackRunner:
                 raise
             except BaseException as error:  # includes `SystemExit`: the run is saved first
                 method = f"{type(callback).__name__}.{event}"
-                self._failed = method, error
+                self._failed, training.has_failed = (method, error), True
                 training.stop(f"{method} raised {type(error).__name__}")
 
     def check_recreated(self, training: TrainerView, rollout: Rollout) -> None:
@@ -81,6 +81,7 @@ class CallbackRunner:
                     f"environment {number} rejects the arguments of set_env_kwargs and keeps "
                     f"{kept}: {error}. Correct the callback and resume the run"
                 )
+                training.has_failed = True
                 training.stop(f"environment {number} rejects the arguments of set_env_kwargs")
 
     def check(self, step: int) -> None:

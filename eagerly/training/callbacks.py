@@ -50,6 +50,7 @@ class TrainerView(Protocol):
         policies: The evaluated policy and the best policy so far.
         summaries: Writes the curves.
         event: The callback method that was called last, such as "on_rollout".
+        has_failed: Whether an error in a callback ends the run.
     """
 
     run: Run
@@ -60,6 +61,7 @@ class TrainerView(Protocol):
     collector: Collector | OfflineCollector
     summaries: Curves
     event: str = ""
+    has_failed: bool = False
 
     @property
     def steps(self) -> int:

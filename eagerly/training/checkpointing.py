@@ -158,10 +158,9 @@ class Checkpoints:
     def _after_restoring(self) -> None:
         # Scores may not be comparable across an override: restart the search for the best policy.
         run, policies = self._run, self._parts.policies
-        last_override = self._parts.collector.steps if run.overridden else run.last_override
-        best = policies.best_step
-        if best is not None and best <= last_override:
-            policies.forget_best()
+        steps = self._parts.collector.steps
+        if run.overridden or steps <= run.last_override:
+            policies.restart(steps)
         environments = self._parts.collector.environments
         if environments.lost.any():
             _log.warning(
@@ -201,12 +200,15 @@ class Checkpoints:
         """Whether the timer of `checkpoint_every_minutes` has expired."""
         return time.monotonic() >= self.deadline
 
-    def save(self, *, in_round: bool, pending: Sequence[str] = ()) -> None:
-        """Saves a complete checkpoint.
+    def save(self, *, in_round: bool, pending: Sequence[str] = ()) -> bool:
+        """Saves a complete checkpoint, unless the newest one has the same state.
 
         Args:
             in_round: Whether the newest round is incomplete.
             pending: The round's remaining work after its updates, see `Evaluator.pending`.
+
+        Returns:
+            Whether a checkpoint was written.
 
         Raises:
             FloatingPointError: If a weight is not finite. Nothing is saved.
@@ -216,7 +218,7 @@ class Checkpoints:
         try:
             self._run.check_lock()
             self._parts.summaries.flush()
-            self._writer.save(
+            return self._writer.save(
                 self._contents,
                 steps=self._parts.collector.steps,
                 updates=self._parts.agent.updates,

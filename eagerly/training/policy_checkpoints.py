@@ -81,6 +81,10 @@ class PolicyCheckpoints(UpdateBudget):
         copy_variables(self._agent.acting, self._model)
         self.policy.refresh()
 
+    def forget_best(self) -> None:
+        """Keeps the next policy that is assessed: earlier returns may not be comparable."""
+        self.best, self._worst, self._judged = None, None, 0
+
     def record_rollout(self, rollout: Rollout, steps: int) -> None:
         """Counts the steps of a round, and assesses the policy if an episode ended.
 

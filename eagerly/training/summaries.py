@@ -186,7 +186,7 @@ class Summaries(Callback, Saved):
         self.log.sync()
         self.table.sync()  # last, because its row marks the run as finished
         if self.tracker:
-            self.tracker.end()
+            self.tracker.end(failed=training.has_failed)
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))

@@ -251,7 +251,7 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
                 self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Saves a checkpoint.
+        """Saves a checkpoint, unless the newest one has the same state.
 
         Raises:
             FloatingPointError: If a weight is not finite.
@@ -259,8 +259,8 @@ class Trainer(TrainerView, AbstractContextManager["Trainer", None]):
             RunError: If the trainer is closed.
         """
         self._check_open()
-        self.checkpoints.save(in_round=self.in_round, pending=sorted(self._evaluator.pending))
-        self._notify("on_checkpoint")
+        if self.checkpoints.save(in_round=self.in_round, pending=sorted(self._evaluator.pending)):
+            self._notify("on_checkpoint")
 
     def _check_open(self) -> None:
         if self._closed:

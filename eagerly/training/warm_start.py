@@ -13,6 +13,7 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.errors import RunError, UsageError
 from eagerly.networks.models import assign_weights
+from eagerly.networks.moments import RunningMoments
 from eagerly.networks.quantization_ranges import RANGES, WIDTH
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.policies.ranges import measured_ranges
@@ -29,7 +30,10 @@ from eagerly.storage.run_settings import format_setting
 RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
 # Settings that can change the actor without changing the shapes of its weights.
-_SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
+_SAME_SHAPES = (
+    *("activation", "encoder_activation", "layer_norm", "memory", "attention_heads"),
+    "normalization_floor",
+)
 # Settings that change the activation of critics or the scale of their values.
 _OF_CRITICS = ("critic_activation", "normalize_rewards", "reward_scale")
 _ACTOR_CRITIC = {"actor", "actor_target", "critic", "critic_target"}
@@ -87,7 +91,8 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         assign_weights(agent.acting, weights)
         statistics = saved.state("agent")["statistics"]["moments"]
         if agent.normalization is not None:
-            agent.normalization.moments.restore(statistics["observations"])
+            actor, moments = agent.observations.actor.size, agent.normalization.moments
+            _restore_moments(moments, actor, statistics["observations"])
         if copied:
             if agent.rewards.moments is not None:
                 agent.rewards.moments.restore(statistics["rewards"])
@@ -107,6 +112,15 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
         if there != here:
             _log.warning("%s and this run differ in %s: %s and %s", run_dir, name, there, here)
     _log.info("starts with the policy of %s from step %s", run_dir, step)
+
+
+def _restore_moments(moments: RunningMoments, actor: int, saved: Mapping[str, Any]) -> None:
+    """Restores the statistics of observations, of which the new run may lack critic entries."""
+    if len(moments.mean) == actor:
+        # The columns of the actor are the last ones.
+        last = {name: saved[name][-actor:] for name in ("mean", "squares")}
+        saved = {**saved, **last}
+    moments.restore(saved)
 
 
 def _copied(agent: Agent) -> list[str]:

@@ -102,6 +102,12 @@ def test_runs_share_gpus_evenly_and_the_command_is_printed_again(
     assert re.search(r"^resume with .*\bsweep\.py grid\.toml --jobs 3$", result.output, re.M)
     logs = sorted(Path("runs/grid/td3-Pendulum-v1").glob("seed-*.log"))
     assert [log.read_text().strip() for log in logs] == ["3", "5", "3"]
+    Path("grid.toml").write_text(
+        'agent = "td3"\nenv = "Pendulum-v1"\nseed = 0\nreplicas = [2]\nmode = "graph"'
+    )
+    _sweep("--no-progress", "--run-dir", "runs/two")
+    (log,) = Path("runs/two").rglob("seed-*.log")
+    assert log.read_text().strip() == "3,5"
 
 
 def test_several_gpus_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,16 @@ def test_values_after_the_step_at_which_a_trial_was_pruned_do_not_count(tmp_path
     assert study.judged(last, trials[:3]).state == COMPLETE  # too few trials to compare with
 
 
+def test_seeds_without_a_common_evaluation_are_an_error(tmp_path: Path) -> None:
+    study = made(tmp_path / "study", seeds=(0, 1))
+    for seed, run in enumerate(study.runs(0)):
+        run.mkdir(parents=True)
+        (run / "evaluations.csv").write_text(f"steps,updates,return_mean\n{1000 + seed},1,-1.0\n")
+        (run / "done").touch()
+    with pytest.raises(RunError, match="no evaluation at the same step, so the trial has no score"):
+        study.judged(study.propose(0, []), [])
+
+
 def test_the_score_is_the_mean_of_the_last_third() -> None:
     assert late_mean([]) is None
     assert late_mean([4.0]) == 4.0

@@ -15,7 +15,7 @@ from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from tests import toys
 from tests.helpers import equal_weights, weights_of
-from tests.small_runs import TrainRun
+from tests.small_runs import SMALL, TrainRun
 
 LONG = pytest.mark.long
 GEARS: dict[str, Any] = {
@@ -165,6 +165,15 @@ def test_a_run_with_entries_of_critics_resumes_and_its_policy_works_without_them
         np.testing.assert_array_equal(each.returns, own.returns)
     with pytest.raises(RunError, match="critic_entries: unknown entry 'speed'; observations have"):
         train("other", **settings | {"env_kwargs": {"laboratory": False}})
+    if "normalize_observations" in settings:
+        given = {**SMALL, "env": Measured, "env_kwargs": {"laboratory": False}}
+        given["hidden_sizes"] = trainer.agent.config.hidden_sizes
+        given |= {"normalize_observations": True, "init_from": str(tmp_path / "parts")}
+        with Trainer(open_run(tmp_path / "warm", "td3", given)) as warm:
+            mean = warm.agent.normalization.moments.mean
+            theirs = trainer.agent.normalization.moments.mean
+            np.testing.assert_array_equal(mean, theirs[-len(mean) :])
+            assert len(mean) < len(theirs)
 
 
 def test_a_mask_without_valid_actions_is_reported_with_the_step(train: TrainRun) -> None:

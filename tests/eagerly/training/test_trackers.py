@@ -80,6 +80,20 @@ class Dying(Callback):
             raise KeyboardInterrupt
 
 
+class Failing(Callback):
+    """Raises an exception, after which the run is saved."""
+
+    def on_round(self, training: TrainerView) -> None:
+        raise ValueError
+
+
+def test_an_error_in_a_callback_marks_the_run_as_failed(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"checkpoint saved: Failing\.on_round raised"):
+        train(steps=50, track="mlflow", callbacks=[Failing()])
+    (known,) = SERVER.values()
+    assert known.ends == [True]
+
+
 def _run(path: Path, *history: dict[str, Any]) -> Any:
     return SimpleNamespace(path=path, history=[*history])
 

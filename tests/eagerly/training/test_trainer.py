@@ -781,6 +781,30 @@ def test_an_override_restarts_the_search_for_the_best_policy(
     assert train(steps=320).policies.best_step == 300
 
 
+def test_an_evaluation_that_was_due_before_an_override_does_not_count(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    class Stops(Callback):
+        def on_rollout(self, training: Any, rollout: Any) -> None:
+            if training.steps == 150:
+                training.stop("enough")
+
+    settings = {"evaluate_every_steps": 150, "stop_at_return": -1e9}
+    train(steps=160, **settings, callbacks=[Stops()])
+    trainer = train(override=True, tau=0.01)
+    assert (trainer.steps, trainer.policies.best_step) == (160, 160)
+    assert load_policy(tmp_path / "run").steps == 160
+
+
+def test_an_override_restarts_the_search_for_the_kept_policy(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=150, policy_checkpoints=True, env="Long-v0")
+    for _ in range(2):  # no checkpoint follows, as if the process had been killed
+        with Trainer(open_run(tmp_path / "run", None, {"tau": 0.01}, override=True)) as trainer:
+            assert trainer.budget.best is None
+
+
 def test_an_override_counts_from_the_checkpoint_that_a_run_fell_back_to(
     train: TrainRun, tmp_path: Path
 ) -> None:

@@ -90,6 +90,9 @@ def test_an_invalid_run_or_incompatible_actor_is_rejected(train: TrainRun, tmp_p
         train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
     with pytest.raises(RunError, match="are incompatible with this run's"):
         train(init_from=str(tmp_path / "first"), normalize_observations=True)
+    normalized = {"normalize_observations": True, "normalization_floor": 2.0}
+    with pytest.raises(RunError, match=r"--normalization-floor is 0\.0 in .* and 2\.0 in this"):
+        train(init_from=str(tmp_path / "first"), **normalized)
     with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
         train(init_from=str(tmp_path / "first"), activation="tanh")
     assert not (tmp_path / "run").exists()
