@@ -22,6 +22,7 @@ from eagerly.buffers import Replay
 from eagerly.errors import RunError
 from eagerly.state import Stateful, flatten_state
 from eagerly.storage.arrays import npy_chunks, npz_chunks
+from eagerly.storage.evaluations import LONGEST_ROW
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import (
     FOLDER,
@@ -215,9 +216,11 @@ class CheckpointWriter:
                 if not files.is_file(name):  # for example a link or a pipe
                     files.remove_folder(name)
                 elif name == "evaluations.csv":  # so that no row is appended to an incomplete one
+                    start = max(0, files.size(name) - LONGEST_ROW)
                     with files.open(name) as file:
-                        complete = file.read().rfind(b"\n") + 1
-                    files.cut(name, complete)
+                        file.seek(start)
+                        complete = file.read(LONGEST_ROW).rfind(b"\n") + 1
+                    files.cut(name, start + complete)
                 continue
             files.cut(name, expected["bytes"])
             if self._grown(name) != expected:

@@ -19,7 +19,7 @@ from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
 _LARGEST = 2**26  # bytes
-_LONGEST = 2**20  # bytes per line
+LONGEST_ROW = 2**20  # bytes per line
 _MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # for environments that report success in `info`
 AT_LIMIT = "episodes_at_limit"  # number of episodes that --evaluation-steps-limit ended
@@ -117,7 +117,7 @@ class EvaluationTable(AppendLog):
         if self.is_empty:
             return []
         with self._files.open(self._name) as file:
-            line = file.readline(_LONGEST).decode("utf-8", "replace")
+            line = file.readline(LONGEST_ROW).decode("utf-8", "replace")
         columns = next(csv.reader([line]), [])
         return columns if columns[:1] == ["steps"] else []
 
@@ -159,9 +159,9 @@ class EvaluationTable(AppendLog):
             table.writeheader()
         table.writerow(row)
         content = text.getvalue().encode()
-        if (length := max(map(len, content.splitlines()))) >= _LONGEST - 2:
+        if (length := max(map(len, content.splitlines()))) >= LONGEST_ROW - 2:
             raise RunError(
-                f"a row of {self._name} must be shorter than {_LONGEST} bytes; got {length}: "
+                f"a row of {self._name} must be shorter than {LONGEST_ROW} bytes; got {length}: "
                 "evaluate fewer policies"
             )
         if self.count == _MOST or self.size + len(content) > _LARGEST:
@@ -227,10 +227,10 @@ def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
     """Yields the rows of a table one by one, to limit memory use."""
     header: list[str] = []
     for _ in range(_MOST + 2):  # one more than the header and all allowed rows
-        line = file.readline(_LONGEST)
+        line = file.readline(LONGEST_ROW)
         is_torn = of_run and not line.endswith(b"\n")
-        if len(line) == _LONGEST:
-            raise ValueError(f"a line has more than {_LONGEST} bytes")
+        if len(line) == LONGEST_ROW:
+            raise ValueError(f"a line has more than {LONGEST_ROW} bytes")
         if not line or is_torn:
             return
         values = next(csv.reader([line.decode()]), [])

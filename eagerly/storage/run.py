@@ -79,6 +79,8 @@ class Run:
         trusts_all: Whether the user trusts all settings of the directory.
         untrusted: Settings that reach outside the process (`trust.outside_settings`), come only
             from the directory, and are not trusted by the user.
+        named: All settings that reach outside the process, if `agent_config` is only a part of the
+            settings of the agent; else None.
     """
 
     path: Path
