@@ -80,7 +80,7 @@ INVALID = {
 def test_invalid_tables_are_rejected_and_a_partial_last_row_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    for name, limit in {"_MOST": 5, "_LONGEST": 100, "_LARGEST": 1000}.items():
+    for name, limit in {"_MOST": 5, "LONGEST_ROW": 100, "_LARGEST": 1000}.items():
         monkeypatch.setattr(evaluations, name, limit)
     content, message = INVALID[case]
     path = tmp_path / "evaluations.csv"
@@ -120,7 +120,7 @@ def test_rows_that_the_reader_would_reject_are_not_written(
     path = tmp_path / "evaluations.csv"
     table = EvaluationTable(path)
     table.add(ROW)
-    monkeypatch.setattr(evaluations, "_LONGEST", 100)
+    monkeypatch.setattr(evaluations, "LONGEST_ROW", 100)
     with pytest.raises(RunError, match=r"a row of .* must be shorter than 100 bytes; got 10[0-9]"):
         table.add(ROW | {"steps": 2, "return_mean": int("9" * 100)})
     monkeypatch.setattr(evaluations, "_LARGEST", 45)
