@@ -117,7 +117,7 @@ def test_observations_of_a_wrong_shape_are_rejected(shape: tuple[int, ...]) -> N
         layer.update(np.zeros(shape))
     with pytest.raises(FloatingPointError, match=r"must be finite; got .*nan"):
         layer.update(np.array([[0.0, np.nan, 0.0]]))
-    assert layer.count == 0
+    assert layer.moments.count == 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
