@@ -148,8 +148,8 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
         own.bit_generator.state = saved
         return own
     if isinstance(own, np.ndarray):
-        fits = isinstance(saved, np.ndarray) and saved.dtype == own.dtype
-        fits = fits and own.dtype.kind in "biufc"
+        is_numeric = own.dtype.kind in "biufc"
+        fits = is_numeric and isinstance(saved, np.ndarray) and saved.dtype == own.dtype
         if not (fits and (saved.shape == own.shape or not own.size) and np.isfinite(saved).all()):
             raise _refused(name, f"a finite array of {own.dtype} {own.shape}", saved)
         return saved.copy()

@@ -9,6 +9,7 @@ import numpy as np
 from eagerly.export import c_source as source
 from eagerly.export.examples import Steps, spread
 from eagerly.export.integers import plan, run
+from eagerly.export.runner.examples import step_of
 from eagerly.export.verification import C_TOLERANCE
 from eagerly.policies.architecture import MemoryCore
 from eagerly.policies.heads import ActionHead
@@ -120,10 +121,7 @@ def write_examples_of(
         high: `[C + k]`, float64, upper bounds.
     """
     head = network.architecture.head
-    # One step of the dtype, by which a result may differ, can be larger for float16 and for bounds
-    # that are far from 0.
-    kind = np.float16 if actions.dtype == np.float16 else np.float32
-    step = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(kind)).astype(np.float64)
+    step = step_of(actions.dtype, low, high)
     tolerance, masks = np.maximum(C_TOLERANCE * (high - low), step), None
     tolerance[head.continuous :] = 0.5
     rows = head.visible(steps.rows)

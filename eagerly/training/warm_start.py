@@ -115,7 +115,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
 
 
 def _restore_moments(moments: RunningMoments, actor: int, saved: Mapping[str, Any]) -> None:
-    """Restores the statistics of observations, of which the new run may lack critic entries."""
+    """Restores the statistics of observations, without critic entries that the new run lacks."""
     if len(moments.mean) == actor:
         # The columns of the actor are the last ones.
         last = {name: saved[name][-actor:] for name in ("mean", "squares")}

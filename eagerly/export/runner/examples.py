@@ -67,6 +67,15 @@ def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> A
     return {key: part for key, part in parts.items() if part is not None}
 
 
+def step_of(dtype: np.dtype, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Returns the difference that rounding to the dtype of actions can cause, `[C]`, float64.
+
+    For float16, or if bounds are far from 0, it may exceed the tolerance.
+    """
+    kind = np.float16 if dtype == np.float16 else np.float32
+    return np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(kind)).astype(np.float64)
+
+
 def differences(
     about: dict[str, Any], found: np.ndarray, expected: np.ndarray, scores: np.ndarray
 ) -> dict[str, float]:
@@ -89,12 +98,8 @@ def differences(
     measured: dict[str, float] = {}
     if count:
         low, high = (np.array(action[end], np.float64)[:count] for end in ("low", "high"))
-        # Ignore differences of one step of the dtype: for float16, or if bounds are far from 0, it
-        # may exceed the tolerance.
-        kind = np.float16 if found.dtype == np.float16 else np.float32
-        steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(kind)).astype(np.float64)
         apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count])
-        apart = np.where(apart <= steps, 0.0, apart) / (high - low)
+        apart = np.where(apart <= step_of(found.dtype, low, high), 0.0, apart) / (high - low)
         measured["largest"] = float(apart.max())
         measured["mean"] = float(apart.mean())
         measured["percentile_99"] = float(np.percentile(apart, 99))
